@@ -1,0 +1,1 @@
+"""Prove that every way of computing attention computes the same thing."""

@@ -1,0 +1,1 @@
+"""The laws that attention obeys, one file for each family."""

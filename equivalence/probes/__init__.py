@@ -1,0 +1,1 @@
+"""Questions that a black box answers in a few calls."""
