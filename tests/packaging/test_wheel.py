@@ -94,6 +94,7 @@ def test_wheel_holds_every_file_of_the_three_folders(
     assert sorted(expected - held) == [], (
         "missing from the wheel: name the package or the data file in pyproject.toml"
     )
+    assert "equivalence/py.typed" in held, "type checkers need the marker"
     assert sorted(held - expected) == [], "in the wheel, but not in the three folders"
 
 
