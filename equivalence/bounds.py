@@ -1,0 +1,183 @@
+"""How far from float64 attention a correct implementation may end up, element by element.
+
+The bound is a running error analysis of softmax(scale q k^T) v under a :class:`Profile`; its
+derivation is in docs/bound.md. Names follow it: ``u`` and ``u_a`` are the unit roundoffs of
+storage and accumulator, ``eta`` half the smallest subnormal, ``tau`` where accumulators flush.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from equivalence.dtypes import Array, format_of
+from equivalence.inputs import AttentionInputs
+from equivalence.profiles import Profile
+from equivalence.reference import Attention
+
+TAU: Final = 2.0**-125
+TAU_FLOAT64: Final = 2.0**-1021
+CHUNK_ELEMENTS: Final = 1 << 20
+SCORE_ERROR_CAP: Final = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a comparison may accept.
+
+    allowed ``[B, H, Sq, Dv]``: the bound B. furthest: the largest distance from the output to a
+    value at any key of any key/value head, seen or not; where B reaches it, nothing was tested.
+    natural ``[B, H, Sq, Dv]``: u sum_j p_j |v_j|, the unit of the error reported to a search.
+    in_domain ``[B, H, Sq]``: rows that the profile promises to compute at all.
+    """
+
+    allowed: Array
+    furthest: Array
+    natural: Array
+    in_domain: Array
+
+
+def gamma(n: float, unit: float) -> float:
+    """n u / (1 - n u), the growth of n roundings (Higham 2002, lemma 3.1); inf once n u >= 1."""
+    return n * unit / (1 - n * unit) if n * unit < 1 else float("inf")
+
+
+def score_error(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
+    """D: how far each computed score, and its exponential, may be off; ``[B, H, Sq, Skv]``."""
+    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+    head_dim, scale = inputs.query.shape[-1], abs(inputs.scale_value)
+    key = np.abs(inputs.key[:, inputs.kv_head_of])
+    products = np.matmul(np.abs(inputs.query), key.swapaxes(-1, -2))
+    scaled = scale * np.abs(exact.dots)
+    error = scale * (gamma(head_dim + 2, u_a) + profile.query_roundings * u) * products
+    error = error + (profile.score_roundings * u + 3 * u_a) * scaled
+    eta = format_of(profile.store or inputs.dtype).half_subnormal
+    if profile.score_roundings:
+        error = error + 2 * eta
+    if profile.query_roundings:
+        sums = np.abs(inputs.query).sum(-1)[..., :, None] + key.sum(-1)[..., None, :]
+        error = error + np.sqrt(scale) * eta * sums
+    if inputs.softcap is not None:
+        factor = profile.score_roundings * u + 8 * u_a + profile.tanh_error
+        error = error + factor * inputs.softcap * np.tanh(scaled / inputs.softcap)
+    visible = exact.visible
+    scores = np.where(visible, exact.scores, 0.0)
+    if inputs.bias is not None:
+        bias = np.abs(inputs.bias)
+        error = error + 2 * u_a * bias
+        error = error + profile.bias_roundings * u * (np.abs(exact.capped) + bias)
+    top = _top_score(inputs, exact)
+    error = error + 2 * u_a * np.maximum(top - scores, 0.0) + profile.exp_ulps * u_a
+    return np.where(visible, error, 0.0)
+
+
+def _top_score(inputs: AttentionInputs, exact: Attention) -> Array:
+    top = exact.scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    if inputs.sinks is not None:
+        top = np.maximum(top, inputs.sinks[None, :, None, None])
+    return np.where(np.isfinite(top), top, 0.0)
+
+
+def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Allowance:
+    """The bound of the docs for every output element of ``inputs`` under ``profile``."""
+    probabilities, scores_off = exact.probabilities, score_error(inputs, exact, profile)
+    value, head_of = inputs.value, inputs.kv_head_of
+    visible = exact.visible
+    if inputs.sinks is not None and exact.sink_probability is not None:
+        probabilities, scores_off, visible = _with_sink(inputs, exact, profile, scores_off)
+        value = np.concatenate([value, np.zeros_like(value[:, :, :1])], axis=2)
+
+    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+    storage = format_of(inputs.dtype)
+    inner_storage = format_of(profile.store or inputs.dtype)  # the output passes through it too
+    u_out = max(storage.unit_roundoff, inner_storage.unit_roundoff)
+    eta = max(storage.half_subnormal, inner_storage.half_subnormal)
+    seen = visible.sum(axis=-1)[..., None].astype(np.float64)
+    capped_rows = np.asarray(scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
+    off = np.minimum(scores_off, SCORE_ERROR_CAP)
+    grown = probabilities * np.expm1(off)
+    shrunk_total = (probabilities * np.exp(-off)).sum(axis=-1)[..., None]
+    shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
+    spread = (probabilities * np.exp(off)).sum(axis=-1)[..., None] / shrunk_total
+    growth = _gamma_array(seen + 6 * profile.blocks + 4, u_a)
+
+    output = exact.output
+    allowed, furthest, natural = np.empty_like(output), np.empty_like(output), np.empty_like(output)
+    tau = TAU_FLOAT64 if inputs.dtype == "float64" else TAU
+    all_visible = bool(visible.all())
+    flat = max(1, visible.size)
+    step = max(1, CHUNK_ELEMENTS // flat)
+    for start in range(0, output.shape[-1], step):
+        part = slice(start, start + step)
+        chunk = value[:, head_of][..., part] if step < output.shape[-1] else value[:, head_of]
+        o = output[..., part]
+        # [B, H, Sq, Skv, e]: distance from the output to every value
+        distance = np.abs(chunk[:, :, None] - o[:, :, :, None])
+        magnitude = np.abs(chunk)
+        score_part = np.einsum("bhqk,bhqke->bhqe", grown, distance) / shrunk_total
+        if all_visible:
+            reach = distance.max(axis=3, initial=0.0)
+            tallest = magnitude.max(axis=2, initial=0.0)[:, :, None]
+            total = magnitude.sum(axis=2)[:, :, None]
+        else:
+            seen_here = visible[..., None]
+            reach = np.where(seen_here, distance, 0.0).max(axis=3, initial=0.0)
+            hidden_zero = np.where(seen_here, magnitude[:, :, None], 0.0)
+            tallest = hidden_zero.max(axis=3, initial=0.0)
+            total = hidden_zero.sum(axis=3)
+        weighted = np.matmul(probabilities, magnitude)
+        b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
+        w = np.where(capped_rows, tallest, np.minimum(spread * weighted, tallest))
+        inner = b_score + growth * w + (growth + u_a) * (np.abs(o) + b_score)
+        inner += profile.probability_roundings * u * w
+        inner += (tau + (eta if profile.probability_roundings else 0.0)) * total + seen * tau
+        bound = inner * (1 + u_out) + u_out * np.abs(o) + eta
+        allowed[..., part] = 2 * bound if profile.name == "f64" else bound
+        natural[..., part] = u_out * weighted
+        lowest = inputs.value[..., part].min(axis=(1, 2), initial=np.inf)[:, None, None]
+        highest = inputs.value[..., part].max(axis=(1, 2), initial=-np.inf)[:, None, None]
+        furthest[..., part] = np.maximum(np.abs(highest - o), np.abs(lowest - o))
+    return Allowance(
+        allowed=allowed,
+        furthest=furthest,
+        natural=natural,
+        in_domain=_in_domain(inputs, exact, profile),
+    )
+
+
+def _with_sink(
+    inputs: AttentionInputs, exact: Attention, profile: Profile, scores_off: Array
+) -> tuple[Array, Array, Array]:
+    """The sink as one more visible key, whose value is zero and whose score is exact."""
+    assert inputs.sinks is not None
+    assert exact.sink_probability is not None
+    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+    sink = np.broadcast_to(inputs.sinks[None, :, None, None], (*exact.lse.shape, 1))
+    top = _top_score(inputs, exact)
+    off = (2 * u_a + u * (profile.score_roundings > 0)) * np.abs(sink)
+    off = off + 2 * u_a * (top - sink) + profile.exp_ulps * u_a
+    return (
+        np.concatenate([exact.probabilities, exact.sink_probability[..., None]], axis=-1),
+        np.concatenate([scores_off, off], axis=-1),
+        np.concatenate([exact.visible, np.ones_like(sink, bool)], axis=-1),
+    )
+
+
+def _gamma_array(n: Array, unit: float) -> Array:
+    product = n * unit
+    with np.errstate(divide="ignore"):
+        return np.where(product < 1, product / (1 - np.minimum(product, 1.0)), 1e30)
+
+
+def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
+    """Rows whose intermediate values the profile can store: bool ``[B, H, Sq]``."""
+    inside = np.ones(exact.output.shape[:3], bool)
+    if profile.scores_overflow:
+        limit = format_of(profile.store or inputs.dtype).max_finite / 2
+        inside &= np.abs(exact.dots).max(axis=-1, initial=0.0) <= limit
+    if profile.accumulate is None:
+        largest = np.abs(inputs.value).max(initial=0.0)
+        inside &= exact.seen * largest <= format_of(inputs.dtype).max_finite
+    return inside

@@ -1,0 +1,184 @@
+"""Call a kernel in this process the way the contract says, and record what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from equivalence.arrays import from_native, to_native
+from equivalence.declaration import Declaration, declaration_of
+from equivalence.dtypes import Array, stored
+from equivalence.errors import Unsupported
+from equivalence.inputs import AttentionInputs
+from equivalence.memory import buffer_of, lay_out
+from equivalence.outcome import Outcome
+from equivalence.signatures import options_taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTarget:
+    """A callable under test in this process."""
+
+    name: str
+    function: Callable[..., Any]
+    declaration: Declaration = field(default_factory=Declaration)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, function: Callable[..., Any], *, name: str, facts: Mapping[str, Any] | None = None
+    ) -> LocalTarget:
+        """Wrap ``function`` with what it declares and, on top of that, ``facts``."""
+        declaration = (declaration_of(function) or Declaration()).but(**dict(facts or {}))
+        return cls(
+            name=name,
+            function=function,
+            declaration=declaration,
+            options=options_taken(function, declaration),
+        )
+
+    def call(self, inputs: AttentionInputs, *, output_gradient: Array | None = None) -> Outcome:
+        """Call the kernel once on fresh tensors; its exceptions become outcomes."""
+        operands = {
+            name: _operand(getattr(inputs, name), inputs, self.declaration.layout)
+            for name in ("query", "key", "value")
+        }
+        keywords = _keyword_arrays(inputs, self.options)
+        held = {**operands, **{k: v for k, v in keywords.items() if isinstance(v, np.ndarray)}}
+        before = {name: buffer_of(array).copy() for name, array in held.items()}
+        try:
+            outcome = self._run(operands, keywords, inputs, output_gradient)
+        except (Unsupported, NotImplementedError) as refusal:
+            return Outcome(status="refused", text=_said(refusal))
+        except MemoryError as error:
+            return Outcome(status="memory", text=_said(error))
+        except Exception as error:  # whatever a kernel raises is a fact about it
+            return Outcome(status="raised", text=_said(error))
+        mutated = tuple(
+            name for name, array in held.items() if _differs(before[name], buffer_of(array))
+        )
+        return Outcome(
+            status=outcome.status,
+            stored=outcome.stored,
+            dtype=outcome.dtype,
+            lse=outcome.lse,
+            gradients=outcome.gradients,
+            mutated=mutated,
+            text=outcome.text,
+            extra_result=outcome.extra_result,
+        )
+
+    def _run(
+        self,
+        operands: Mapping[str, Array],
+        keywords: Mapping[str, Any],
+        inputs: AttentionInputs,
+        output_gradient: Array | None,
+    ) -> Outcome:
+        declared = self.declaration
+
+        def native(array: Any) -> Any:
+            if not isinstance(array, np.ndarray):
+                return array
+            return to_native(array, arrays=declared.arrays, device=declared.device)
+
+        trio = [native(array) for array in operands.values()]
+        if output_gradient is not None:
+            trio = [tensor.requires_grad_(True) for tensor in trio]
+        passed = {self.options.get(name, name): native(value) for name, value in keywords.items()}
+        result = self.function(*trio, **passed)
+        second = None
+        if isinstance(result, tuple | list) and result:
+            second = result[1] if len(result) > 1 else None
+            result = result[0]
+        found = from_native(result)
+        if found is None:
+            text = f"returned {type(result).__name__}, not an array"
+            return Outcome(status="returned", text=text)
+        array, dtype = found
+        gradients = None
+        if output_gradient is not None:
+            gradients = _gradients(result, trio, output_gradient, inputs.dtype, declared)
+        lse = from_native(second) if declared.lse and second is not None else None
+        return Outcome(
+            status="returned",
+            stored=_as_bhsd(array, declared.layout),
+            dtype=dtype,
+            lse=None if lse is None else np.asarray(lse[0], np.float64),
+            gradients=gradients,
+            extra_result=second is not None and not declared.lse,
+        )
+
+    def supports(self, case: Any) -> bool | str:
+        """What the declared ``supports`` says; True where nothing is declared."""
+        return True if self.declaration.supports is None else self.declaration.supports(case)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _operand(array: Array, inputs: AttentionInputs, layout: str | None) -> Array:
+    held = stored(array, inputs.dtype)
+    return lay_out(held.swapaxes(1, 2) if layout == "BSHD" else held, _memory(inputs, layout))
+
+
+def _memory(inputs: AttentionInputs, layout: str | None) -> str:
+    # A stride-0 *head* axis exists only where heads are axis 1.
+    return "sliced" if inputs.memory == "expanded" and layout == "BSHD" else inputs.memory
+
+
+def _as_bhsd(array: Array, layout: str | None) -> Array:
+    return array.swapaxes(1, 2) if layout == "BSHD" and array.ndim == 4 else array
+
+
+def _keyword_arrays(inputs: AttentionInputs, options: Mapping[str, str]) -> dict[str, Any]:
+    """The contract options of one call, by contract name, as numpy arrays and plain values."""
+    given: dict[str, Any] = {}
+    if inputs.mask is not None:
+        is_bool = inputs.mask.dtype == bool
+        given["mask"] = inputs.mask.copy() if is_bool else stored(inputs.mask, inputs.dtype)
+    if "causal" in options:
+        given["causal"] = inputs.causal is not None
+    if inputs.scale is not None:
+        given["scale"] = inputs.scale
+    if inputs.window is not None:
+        given["window" if isinstance(inputs.window, int) else "window_size"] = inputs.window
+    if inputs.softcap is not None:
+        given["softcap"] = inputs.softcap
+    if inputs.sinks is not None:
+        given["sinks"] = inputs.sinks.astype(np.float32)
+    if inputs.alibi_slopes is not None:
+        given["alibi_slopes"] = inputs.alibi_slopes.astype(np.float32)
+    if inputs.kv_lengths is not None:
+        given["kv_lengths"] = inputs.kv_lengths.astype(np.int64)
+    if "enable_gqa" in options:
+        given["enable_gqa"] = True
+    if "head_order" in options:
+        given["head_order"] = inputs.head_order
+    return given
+
+
+def _gradients(
+    result: Any, trio: list[Any], gradient: Array, dtype: str, declared: Declaration
+) -> tuple[Array, Array, Array]:
+    import torch
+
+    upstream = to_native(stored(gradient, dtype), arrays="torch", device=declared.device)
+    if declared.layout == "BSHD":
+        upstream = upstream.transpose(1, 2)
+    grads = torch.autograd.grad(result, trio, upstream)
+    images = [_as_bhsd(found[0], declared.layout) for g in grads if (found := from_native(g))]
+    query, key, value = (np.asarray(image, np.float64) for image in images)
+    return query, key, value
+
+
+def _differs(before: Array, after: Array) -> bool:
+    return before.tobytes() != after.tobytes()
+
+
+def _said(error: BaseException) -> str:
+    first_line = str(error).strip().splitlines()[:1]
+    return f"{type(error).__name__}: {first_line[0]}" if first_line else type(error).__name__

@@ -1,0 +1,94 @@
+"""Compare an output with float64 attention under a bound: facts, never an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from equivalence.bounds import Allowance
+from equivalence.dtypes import Array, format_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The facts of one comparison.
+
+    used: worst |actual - expected| / allowed over the judged elements; passes iff used <= 1.
+    natural: worst error in units of u sum_j p_j |v_j|. index: of the worst element.
+    outside, judged, unjudged: elements beyond the bound, judged, and out of the domain.
+    vacuous: B reaches the furthest value on more than half of the elements.
+    """
+
+    used: float
+    natural: float
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    error: float
+    allowed: float
+    outside: int
+    judged: int
+    unjudged_nonfinite: int
+    vacuous: bool
+    nonfinite: bool
+    wrong: Array
+
+    @property
+    def passes(self) -> bool:
+        """Whether every judged element is within its bound."""
+        return self.used <= 1.0
+
+
+def compare(
+    actual: Array,
+    expected: Array,
+    allowance: Allowance,
+    *,
+    dtype: str,
+    rows: Array | None = None,
+) -> Comparison:
+    """Judge ``actual`` ``[B, H, Sq, Dv]`` against ``expected``.
+
+    rows ``[B, H, Sq]`` (default: all) says which rows count; rows outside the profile's domain
+    never do. Infinity is accepted exactly where |expected| + B rounds to infinity in ``dtype``.
+    """
+    counted = allowance.in_domain if rows is None else allowance.in_domain & rows
+    judged = np.broadcast_to(counted[..., None], actual.shape)
+    bound = allowance.allowed
+    finite = np.isfinite(actual)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = np.abs(actual - expected)
+        used = np.where(error == 0, 0.0, error / bound)
+        limit = format_of(dtype).max_finite * (1 + format_of(dtype).unit_roundoff)
+        may_overflow = np.isinf(actual) & (np.abs(expected) + bound >= limit)
+        may_overflow &= np.sign(actual) == np.sign(expected)
+        used = np.where(finite, used, np.where(may_overflow, 0.0, np.inf))
+        natural = np.where(finite & judged, error / allowance.natural, 0.0)
+    natural_worst = float(np.max(natural[np.isfinite(natural)], initial=0.0))
+    scored = np.where(judged, used, -1.0)
+    possible = judged & (allowance.furthest > 0)
+    blind = possible & (bound >= allowance.furthest)
+    if not actual.size or not judged.any():
+        return Comparison(
+            used=0.0, natural=0.0, index=(), got=0.0, expected=0.0, error=0.0, allowed=0.0,
+            outside=0, judged=0, unjudged_nonfinite=int((~finite & ~judged).sum()), vacuous=True,
+            nonfinite=False, wrong=np.zeros(actual.shape, bool),
+        )  # fmt: skip
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(scored)), scored.shape))
+    wrong = judged & ~(used <= 1.0)
+    return Comparison(
+        used=float(scored[index]),
+        natural=natural_worst,
+        index=index,
+        got=float(actual[index]),
+        expected=float(expected[index]),
+        error=float(error[index]),
+        allowed=float(bound[index]),
+        outside=int(wrong.sum()),
+        judged=int(judged.sum()),
+        unjudged_nonfinite=int((~finite & ~judged).sum()),
+        vacuous=2 * int(blind.sum()) > int(possible.sum()),
+        nonfinite=bool((~finite & wrong).any()),
+        wrong=wrong,
+    )

@@ -1,0 +1,141 @@
+"""What an author says of a kernel: decorators that record facts and change nothing else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, TypeVar
+
+from equivalence.case import CAUSAL_CORNERS
+from equivalence.dtypes import DTYPES
+from equivalence.errors import InvalidRequest, require
+from equivalence.profiles import PROFILES
+
+F = TypeVar("F", bound=Callable[..., Any])
+ATTRIBUTE: Final = "__equivalence__"
+MASKED_ROWS: Final = ("zeros", "nan", "uniform", "finite")
+LAYOUTS: Final = ("BHSD", "BSHD")
+ARRAYS: Final = ("torch", "numpy", "jax", "mlx")
+HIDDEN_NAN: Final = ("ignored", "leaks")
+KINDS: Final = ("attention", "varlen", "paged", "mla", "rotary", "kv_cache", "converter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """The declared facts of an attention kernel; None everywhere means "not declared".
+
+    dtypes: names that it takes. causal: its corner for q_len != kv_len. head_order: "grouped",
+    "interleaved" or a map. layout: "BHSD" or "BSHD". profile: its precision profile in 16 bit.
+    masked_rows: what a row that sees no key holds. head_dims: the ones that it takes.
+    supports: ``case -> True | "reason"``. deterministic: a repeat is bitwise equal.
+    batch_invariant: a row's bits do not depend on its batch. gradients: differentiable.
+    hidden_nan: "ignored" when NaN in a hidden slot must not matter. lse: "natural" or "base2"
+    when a second result is the log-sum-exp. mask_and_causal: both may be given, meaning AND.
+    arrays, device: what it is called with, and where. options: contract options that it takes
+    through ``**kwargs``, as names or as {contract name: its own keyword}.
+    enable_gqa: grouped heads are meant to work.
+    """
+
+    kind: str = "attention"
+    dtypes: tuple[str, ...] | None = None
+    causal: str | None = None
+    head_order: str | tuple[int, ...] | None = None
+    layout: str | None = None
+    profile: str | None = None
+    masked_rows: str | None = None
+    head_dims: tuple[int, ...] | None = None
+    supports: Callable[[Any], bool | str] | None = None
+    deterministic: bool | None = None
+    batch_invariant: bool | None = None
+    gradients: bool | None = None
+    hidden_nan: str | None = None
+    lse: str | None = None
+    mask_and_causal: bool | None = None
+    arrays: str = "torch"
+    device: str = "cpu"
+    options: tuple[str, ...] | dict[str, str] | None = None
+    grouped: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("kind", KINDS),
+            ("causal", CAUSAL_CORNERS),
+            ("layout", LAYOUTS),
+            ("profile", tuple(PROFILES)),
+            ("masked_rows", MASKED_ROWS),
+            ("hidden_nan", HIDDEN_NAN),
+            ("lse", ("natural", "base2")),
+            ("arrays", ARRAYS),
+        ):
+            value = getattr(self, name)
+            require(
+                value is None or value in allowed,
+                f"declared {name}={value!r} is not one of {', '.join(allowed)}",
+            )
+        for dtype in self.dtypes or ():
+            require(dtype in DTYPES, f"declared dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+
+    def but(self, **changes: Any) -> Declaration:
+        """The same declaration with some facts changed; refuses an unknown name."""
+        known = {f.name for f in fields(self)}
+        for name in changes:
+            require(
+                name in known, f"{name!r} cannot be declared; known: {', '.join(sorted(known))}"
+            )
+        for name in ("dtypes", "head_dims"):
+            value = changes.get(name)
+            if isinstance(value, str | int):
+                changes[name] = (value,)
+            elif value is not None:
+                changes[name] = tuple(value)
+        return replace(self, **changes)
+
+
+def attention(**facts: Any) -> Callable[[F], F]:
+    """Declare an attention kernel: ``@equivalence.attention(causal="lower_right", ...)``.
+
+    The facts are those of :class:`Declaration`. The function itself is returned unchanged.
+    """
+    declaration = Declaration().but(**facts)
+
+    def record(function: F) -> F:
+        setattr(function, ATTRIBUTE, declaration)
+        return function
+
+    return record
+
+
+def declaration_of(target: object) -> Declaration | None:
+    """What ``target`` declares, or None."""
+    found = getattr(target, ATTRIBUTE, None)
+    return found if isinstance(found, Declaration) else None
+
+
+def parse_facts(text: str) -> dict[str, Any]:
+    """``causal=upper_left,layout=BSHD,head_dims=(64,128)`` as facts; values are literals.
+
+    Raises InvalidRequest, naming the piece, when one is not ``name=value``.
+    """
+    facts: dict[str, Any] = {}
+    for piece in _split_outside_brackets(text):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip():
+            raise InvalidRequest(f"--declare takes name=value pairs, not {piece!r}")
+        try:
+            facts[name.strip()] = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            literal = {"true": True, "false": False}.get(value.strip().lower(), value.strip())
+            facts[name.strip()] = literal
+    return facts
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    pieces, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return [piece for piece in pieces if piece.strip()]

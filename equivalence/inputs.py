@@ -1,0 +1,184 @@
+"""From a case to its tensors: exact float64 images of numbers that the dtype can store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Self
+
+import numpy as np
+
+from equivalence.case import AttentionCase
+from equivalence.dtypes import Array, rounded
+
+ALIBI_BASE = 2.0**-1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # hashed by identity
+class AttentionInputs:
+    """What a kernel is given, as exact float64 images of the stored numbers.
+
+    Shapes: query ``[B, H, Sq, D]``, key ``[B, Hkv, Skv, D]``, value ``[B, Hkv, Skv, Dv]``, mask
+    (bool, or the numbers of an additive one) of rank 4, sinks and alibi_slopes ``[H]``,
+    kv_lengths ``[B]``. ``scale`` is a number here, ``None`` only where a kernel shall use its own
+    default (then ``scale_value`` is head_dim ** -0.5). ``kv_head_of`` holds for each query head
+    the key/value head that it reads.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    kv_head_of: Array
+    dtype: str
+    mask: Array | None = None
+    causal: str | None = None
+    band: tuple[int, int] | None = None
+    window: int | tuple[int, int] | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sinks: Array | None = None
+    alibi_slopes: Array | None = None
+    kv_lengths: Array | None = None
+    memory: str = "contiguous"
+    head_order: str | tuple[int, ...] = "grouped"
+
+    @property
+    def scale_value(self) -> float:
+        """The factor of the scores: ``scale``, or head_dim ** -0.5 where that is None."""
+        return float(self.query.shape[-1]) ** -0.5 if self.scale is None else self.scale
+
+    @cached_property
+    def visible(self) -> Array:
+        """Which (query, key) pairs may attend: bool, broadcastable to ``[B, H, Sq, Skv]``."""
+        q_len, kv_len = self.query.shape[2], self.key.shape[2]
+        key = np.arange(kv_len)[None, None, None, :]
+        query = np.arange(q_len)[None, None, :, None]
+        length = np.full((1, 1, 1, 1), kv_len)
+        if self.kv_lengths is not None:
+            length = np.asarray(self.kv_lengths)[:, None, None, None]
+        keep = key < length
+        diagonal = query + (length - q_len)
+        if self.causal is not None:
+            keep = keep & (key <= (query if self.causal == "upper_left" else diagonal))
+        if self.band is not None:
+            left, right = self.band
+            if left >= 0:
+                keep = keep & (key >= diagonal - left)
+            if right >= 0:
+                keep = keep & (key <= diagonal + right)
+        if self.mask is not None:
+            keep = keep & (self.mask if self.mask.dtype == bool else self.mask > -np.inf)
+        return np.asarray(keep)
+
+    @cached_property
+    def bias(self) -> Array | None:
+        """What is added to the visible scores, broadcastable to ``[B, H, Sq, Skv]``, or None."""
+        bias: Array | None = None
+        if self.mask is not None and self.mask.dtype != bool:
+            bias = np.where(self.mask == -np.inf, 0.0, self.mask)
+        if self.alibi_slopes is not None:
+            q_len, kv_len = self.query.shape[2], self.key.shape[2]
+            length = np.full((1, 1, 1, 1), kv_len)
+            if self.kv_lengths is not None:
+                length = np.asarray(self.kv_lengths)[:, None, None, None]
+            distance = np.abs(
+                np.arange(q_len)[:, None] + (length - q_len) - np.arange(kv_len)[None, :]
+            )
+            alibi = -self.alibi_slopes[None, :, None, None] * distance
+            bias = alibi if bias is None else bias + alibi
+        return bias
+
+    def but(self, **changes: Any) -> Self:
+        """The same inputs with some fields changed."""
+        return replace(self, **changes)
+
+
+@lru_cache(maxsize=64)
+def attention_inputs(case: AttentionCase) -> AttentionInputs:
+    """The tensors of ``case``; the same case always gives the same numbers, on any machine."""
+    query, key, value = (rounded(x, case.dtype) for x in _operands(case))
+    operands = {"query": query, "key": key, "value": value}
+    for operand, head, position, number in case.plants:
+        tensor = operands[operand]
+        if tensor.shape[2]:
+            row = rounded(np.asarray(number), case.dtype)
+            tensor[:, head % tensor.shape[1], position % tensor.shape[2]] = row
+    if case.memory == "expanded":  # a stride-0 head axis: every key/value head holds the first
+        key[:] = key[:, :1]
+        value[:] = value[:, :1]
+    rng = np.random.default_rng([case.seed, 11])
+    mask = None
+    if case.mask is not None:
+        mask = case.mask.tensor(
+            case.batch_size, case.num_heads, case.q_len, case.kv_len, case.dtype
+        )
+        if mask.dtype != bool:
+            mask = np.where(mask == -np.inf, mask, rounded(mask, case.dtype))
+    return AttentionInputs(
+        query=query,
+        key=key,
+        value=value,
+        kv_head_of=np.asarray(case.heads.kv_head_of),
+        dtype=case.dtype,
+        mask=mask,
+        causal=case.causal,
+        band=case.band,
+        window=case.window,
+        scale=case.scale,
+        softcap=case.softcap,
+        sinks=rounded(rng.normal(size=case.num_heads), "float32") if case.sinks else None,
+        alibi_slopes=(ALIBI_BASE ** (1.0 + np.arange(case.num_heads) % 8) if case.alibi else None),
+        kv_lengths=None if case.kv_lengths is None else np.asarray(case.kv_lengths, np.int64),
+        memory=case.memory,
+        head_order=case.head_order,
+    )
+
+
+def _operands(case: AttentionCase) -> tuple[Array, Array, Array]:
+    """Query, key and value before rounding."""
+    b, h, g = case.batch_size, case.num_heads, case.num_kv_heads
+    q_shape = (b, h, case.q_len, case.head_dim)
+    k_shape = (b, g, case.kv_len, case.head_dim)
+    v_shape = (b, g, case.kv_len, case.v_dim)
+    rng = np.random.default_rng([case.seed, 3])
+    if case.values in ("zero", "ramp", "steps"):
+        return np.zeros(q_shape), np.zeros(k_shape), _followed_by_eye(case, v_shape)
+    query, key, value = (rng.normal(size=shape) for shape in (q_shape, k_shape, v_shape))
+    match case.values:
+        case "one_hot":
+            value = np.broadcast_to(np.eye(case.kv_len, case.v_dim), v_shape).copy()
+        case "offset":
+            value = value + 100.0
+        case "equal_keys":
+            key = np.broadcast_to(key[:, :, :1], k_shape).copy()
+        case "outliers":
+            key = np.where(rng.random(k_shape) < 0.02, 40.0 * key, key)
+            value = np.where(rng.random(v_shape) < 0.02, 100.0 * value, value)
+        case "heavy_tailed":
+            query, key, value = (
+                np.clip(rng.standard_t(1.5, size=s), -200, 200) for s in (q_shape, k_shape, v_shape)
+            )
+        case "cancellation":
+            signs = np.where(np.arange(case.kv_len) % 2, -1.0, 1.0)[:, None]
+            value = 64.0 * signs * (1 + 0.01 * value)
+        case "peaky" if case.kv_len:
+            chosen = rng.integers(0, case.kv_len, size=(b, h, case.q_len))
+            rows = np.arange(b)[:, None, None]
+            heads = np.asarray(case.heads.kv_head_of)[None, :, None]
+            query = 4.0 * key[rows, heads, chosen] + 0.1 * query
+        case _:
+            pass
+    return case.magnitude * query, key, value
+
+
+def _followed_by_eye(case: AttentionCase, shape: tuple[int, ...]) -> Array:
+    """Small whole numbers: ``ramp`` names the kv head, ``steps`` the (batch, head, key) slot."""
+    if case.values == "zero":
+        return np.zeros(shape)
+    head = np.arange(shape[1])[None, :, None, None]
+    if case.values == "ramp":
+        return np.broadcast_to(head + 1.0, shape).copy()
+    batch = np.arange(shape[0])[:, None, None, None]
+    key = np.arange(shape[2])[None, None, :, None]
+    slot = (batch * shape[1] + head) * shape[2] + key
+    return np.broadcast_to(slot % 251 + 1.0, shape).copy()

@@ -1,0 +1,67 @@
+"""Which options of the contract a callable takes, and under which keyword."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from equivalence.declaration import Declaration
+
+ALIASES: Final[dict[str, tuple[str, ...]]] = {
+    "mask": ("attn_mask", "mask", "bias", "attn_bias"),
+    "causal": ("is_causal", "causal"),
+    "scale": ("scale", "softmax_scale", "sm_scale"),
+    "window": ("window",),
+    "window_size": ("window_size",),
+    "softcap": ("softcap", "logits_soft_cap"),
+    "sinks": ("sinks",),
+    "alibi_slopes": ("alibi_slopes",),
+    "kv_lengths": ("kv_lengths",),
+    "enable_gqa": ("enable_gqa",),
+    "head_order": ("head_order",),
+}
+
+
+def options_taken(function: Callable[..., Any], declaration: Declaration) -> dict[str, str]:
+    """Contract option -> keyword, read from the signature and the declaration.
+
+    A builtin or ``*args`` callable has no readable signature: it takes what it declares.
+    """
+    declared = declaration.options or ()
+    if isinstance(declared, dict):
+        taken = dict(declared)
+    else:
+        taken = {_contract_name(name): name for name in declared}
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError):
+        return taken
+    positional_trio = set(list(parameters)[:3])
+    for option, keywords in ALIASES.items():
+        for keyword in keywords:
+            parameter = parameters.get(keyword)
+            if (
+                option not in taken
+                and parameter is not None
+                and keyword not in positional_trio
+                and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+            ):
+                taken[option] = keyword
+    return taken
+
+
+def takes_any_keyword(function: Callable[..., Any]) -> bool:
+    """Whether the callable has a ``**kwargs`` that could hide further options."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        return False
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+
+
+def _contract_name(keyword: str) -> str:
+    for option, keywords in ALIASES.items():
+        if keyword == option or keyword in keywords:
+            return option
+    return keyword

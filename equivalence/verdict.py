@@ -1,0 +1,120 @@
+"""What a law says about one case, and about a whole search. Plain facts; nothing here raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Status = Literal["held", "vacuous", "refused", "broken", "inapplicable"]
+
+TROUBLES: Final = (
+    "outside-bound",
+    "non-finite",
+    "disagreement",
+    "wrong-shape",
+    "wrong-dtype",
+    "input-mutation",
+    "not-repeatable",
+    "batch-dependence",
+    "hidden-keys",
+    "future-keys",
+    "ignored-option",
+    "answered-refusal",
+    "refusal",
+    "masked-rows",
+    "nan-leak",
+    "nan-laundered",
+    "lse",
+    "gradient",
+    "declaration",
+    "crash",
+    "hang",
+    "memory",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One disagreement: what was got, what was expected, where, and by how much.
+
+    kind: one of ``TROUBLES``; two kinds in one kernel are two faults. used: worst error over
+    allowed error. index: of the worst element. outside, total: elements beyond the bound, of all.
+    where: in words, the part of the output that is wrong. note: one sentence, may be empty.
+    """
+
+    kind: str
+    text: str
+    index: tuple[int, ...] = ()
+    got: float | None = None
+    expected: float | None = None
+    error: float | None = None
+    allowed: float | None = None
+    used: float | None = None
+    outside: int = 0
+    total: int = 0
+    where: str = ""
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A law's answer for one case.
+
+    used is the worst error over the allowed error (0 where nothing is compared); natural is the
+    worst error in units of u sum_j p_j |v_j|; reason says why a case was refused; remarks are
+    facts that are reported but not judged (a non-finite value outside the domain, say).
+    """
+
+    status: Status
+    used: float = 0.0
+    natural: float = 0.0
+    trouble: Trouble | None = None
+    reason: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+HELD: Final = Verdict(status="held")
+INAPPLICABLE: Final = Verdict(status="inapplicable")
+
+
+def broken(trouble: Trouble) -> Verdict:
+    """A broken law."""
+    return Verdict(status="broken", trouble=trouble, used=trouble.used or 0.0)
+
+
+def refused(reason: str) -> Verdict:
+    """A case that the target refused."""
+    return Verdict(status="refused", reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """The smallest case found for one kind of trouble, and the line that replays it."""
+
+    case: Any
+    trouble: Trouble
+    replay: str
+
+
+@dataclass(slots=True, kw_only=True)
+class LawResult:
+    """What a search found out about one law on one target in one dtype."""
+
+    law: str
+    dtype: str
+    examples: int = 0
+    vacuous: int = 0
+    refused: int = 0
+    used: float = 0.0
+    worst_case: Any = None
+    reasons: dict[str, int] = field(default_factory=dict)
+    remarks: dict[str, int] = field(default_factory=dict)
+    counterexamples: list[Counterexample] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def held(self) -> bool | None:
+        """False once broken; None when nothing non-vacuous was judged."""
+        if self.counterexamples:
+            return False
+        return True if self.examples else None
