@@ -1,0 +1,181 @@
+"""Import what a target names, and say in one line why that does not work."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from equivalence.calling import LocalTarget
+from equivalence.declaration import declaration_of
+from equivalence.errors import InvalidRequest
+from equivalence.resolve import ResolvedTarget, closest, listed, registry
+from equivalence.signatures import options_taken
+
+# How many tensors each kind of target is called with, positionally.
+POSITIONALS: Final = {
+    "attention": ("query", "key", "value"),
+    "varlen": ("query", "key", "value"),
+    "paged": ("query", "key_pages", "value_pages"),
+    "mla": ("query_content", "query_rotary", "latent", "key_rotary", "w_uk", "w_uv"),
+    "rotary": ("x", "positions"),
+    "converter": ("module", "example_inputs"),
+}
+
+
+def load(resolved: ResolvedTarget) -> LocalTarget:
+    """The target itself, imported into this process, with its facts applied.
+
+    Raises InvalidRequest, in one line, when the import fails (with the exception and the line of
+    the user's file), when the attribute is missing (with the callables that are there), when it
+    is not callable, or when it cannot take the tensors of its kind.
+    """
+    if resolved.form == "registered":
+        target: LocalTarget = registry()[resolved.place].load()
+        declaration = target.declaration.but(**resolved.facts)
+        options = options_taken(target.function, declaration)
+        return replace(target, declaration=declaration, options=options)
+    function = _callable_in(_module(resolved), resolved)
+    target = LocalTarget.of(function, name=resolved.text, facts=resolved.facts)
+    _require_positionals(function, target.declaration.kind, resolved.text)
+    return target
+
+
+def _module(resolved: ResolvedTarget) -> ModuleType:
+    folder = str(Path(resolved.place).parent) if resolved.form == "file" else str(Path.cwd())
+    try:
+        with first_on_path(folder):
+            if resolved.form == "file":
+                return _module_of_file(Path(resolved.place))
+            return importlib.import_module(resolved.place)
+    except InvalidRequest:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
+        raise InvalidRequest(f"{resolved.text}: {_import_failure(resolved, error)}") from error
+
+
+@contextmanager
+def first_on_path(folder: str) -> Iterator[None]:
+    """``folder`` stands first in ``sys.path`` inside the block."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    """The module of a file, under a name that no other file has; an edited file is a new module."""
+    stamp = f"{path}:{path.stat().st_mtime_ns}".encode()
+    name = f"equivalence_target_{path.stem}_{hashlib.sha256(stamp).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_failure(resolved: ResolvedTarget, error: BaseException) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if resolved.form == "module" and missing and f"{resolved.place}.".startswith(f"{missing}."):
+        return (
+            f"there is no module {missing}{closest(missing, _modules_here())}; run in the folder "
+            "that holds it, install it, or write path/to/file.py:attr"
+        )
+    said = " ".join(str(error).split())
+    where = _where(resolved, error)
+    return f"its import fails{where}: {type(error).__name__}{f': {said}' if said else ''}"
+
+
+def _modules_here() -> list[str]:
+    here = Path.cwd()
+    files = [p.stem for p in here.glob("*.py")]
+    return files + [p.parent.name for p in here.glob("*/__init__.py")]
+
+
+def _where(resolved: ResolvedTarget, error: BaseException) -> str:
+    """``" at file.py, line 3"``: the last line that is neither ours nor the import system's."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {_shown(error.filename)}, line {error.lineno}"
+    own = str(Path(__file__).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<frozen", own)) and "importlib" not in frame.filename
+    ]
+    theirs = [f for f in frames if "site-packages" not in f.filename] or frames
+    if resolved.form == "file":
+        theirs = [f for f in frames if f.filename == resolved.place] or theirs
+    return f" at {_shown(theirs[-1].filename)}, line {theirs[-1].lineno}" if theirs else ""
+
+
+def _shown(filename: str) -> str:
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except ValueError:
+        return filename
+
+
+def _callable_in(module: ModuleType, resolved: ResolvedTarget) -> Callable[..., Any]:
+    found: Any = module
+    for part in resolved.attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            names = [
+                name
+                for name, value in vars(module).items()
+                if callable(value)
+                and not name.startswith("_")
+                and getattr(value, "__module__", module.__name__) == module.__name__
+            ]
+            raise InvalidRequest(
+                f"{resolved.text}: {_shown(resolved.place)} has no {resolved.attribute}"
+                f"{closest(resolved.attribute, names)} (it defines {listed(names)})"
+            ) from None
+    if not callable(found):
+        raise InvalidRequest(
+            f"{resolved.text}: {resolved.attribute} is a {type(found).__name__}, not a callable"
+        )
+    checked: Callable[..., Any] = found
+    return checked
+
+
+def _require_positionals(function: Callable[..., Any], kind: str, text: str) -> None:
+    needed = POSITIONALS.get(kind, ())
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):  # a builtin; calling it will tell
+        return
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return
+    positional = [
+        p.name
+        for p in parameters
+        if p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) < len(needed):
+        taken = ", ".join(positional) or "nothing"
+        hint = "" if declaration_of(function) else "; declare its kind if it is another one"
+        raise InvalidRequest(
+            f"{text}: takes {taken} by position, but {kind} is called with "
+            f"{', '.join(needed)}{hint}"
+        )
