@@ -33,8 +33,6 @@ def to_native(array: Array, *, arrays: str, device: str = "cpu") -> Any:
 def _to_torch(array: Array, device: str) -> Any:
     import torch
 
-    if not array.flags.writeable:  # a stride-0 view; torch would warn about it
-        array = np.lib.stride_tricks.as_strided(array, array.shape, array.strides, writeable=True)
     if array.dtype.name == "bfloat16":
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:

@@ -43,7 +43,7 @@ class LocalTarget:
     def call(self, inputs: AttentionInputs, *, output_gradient: Array | None = None) -> Outcome:
         """Call the kernel once on fresh tensors; its exceptions become outcomes."""
         operands = {
-            name: _operand(getattr(inputs, name), inputs, self.declaration.layout)
+            name: _operand(name, inputs, self.declaration.layout)
             for name in ("query", "key", "value")
         }
         keywords = _keyword_arrays(inputs, self.options)
@@ -120,14 +120,14 @@ class LocalTarget:
         """Nothing to let go of."""
 
 
-def _operand(array: Array, inputs: AttentionInputs, layout: str | None) -> Array:
-    held = stored(array, inputs.dtype)
-    return lay_out(held.swapaxes(1, 2) if layout == "BSHD" else held, _memory(inputs, layout))
-
-
-def _memory(inputs: AttentionInputs, layout: str | None) -> str:
-    # A stride-0 *head* axis exists only where heads are axis 1.
-    return "sliced" if inputs.memory == "expanded" and layout == "BSHD" else inputs.memory
+def _operand(name: str, inputs: AttentionInputs, layout: str | None) -> Array:
+    held = stored(getattr(inputs, name), inputs.dtype)
+    memory = inputs.memory
+    if memory == "expanded":
+        # Only key and value hold the same numbers in every head; and a stride-0 *head* axis
+        # exists only where heads are axis 1.
+        memory = "contiguous" if name == "query" else "sliced" if layout == "BSHD" else memory
+    return lay_out(held.swapaxes(1, 2) if layout == "BSHD" else held, memory)
 
 
 def _as_bhsd(array: Array, layout: str | None) -> Array:

@@ -88,7 +88,7 @@ class AttentionCase:
     kv_lengths: None, or for each batch row the keys that are in use.
     values: how the numbers are made (see ``equivalence.inputs``); magnitude multiplies the query.
     plants: ``(operand, head, position, number)`` fills one row of "query", "key" or "value".
-    memory: how all three tensors lie in memory. Refuses any field out of its range.
+    memory: how the tensors lie in memory. Refuses any field out of its range.
     """
 
     batch_size: int = 1

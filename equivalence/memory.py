@@ -30,7 +30,10 @@ def lay_out(array: Array, memory: str) -> Array:
             window[...] = array
             return window
         case "expanded":
-            return np.broadcast_to(np.ascontiguousarray(array[:, :1]), array.shape)
+            # Not broadcast_to: its view is read-only, and torch warns about that.
+            first = np.ascontiguousarray(array[:, :1])
+            a, _, c, d = first.strides
+            return np.lib.stride_tricks.as_strided(first, array.shape, (a, 0, c, d))
     raise InvalidRequest(f"memory={memory!r} is not a known layout")
 
 
