@@ -64,8 +64,8 @@ def score_error(inputs: AttentionInputs, exact: Attention, profile: Profile) -> 
         error = error + factor * inputs.softcap * np.tanh(scaled / inputs.softcap)
     visible = exact.visible
     scores = np.where(visible, exact.scores, 0.0)
-    if inputs.bias is not None:
-        bias = np.abs(inputs.bias)
+    if inputs.bias_size is not None:
+        bias = inputs.bias_size
         error = error + 2 * u_a * bias
         error = error + profile.bias_roundings * u * (np.abs(exact.capped) + bias)
     top = _top_score(inputs, exact)
@@ -87,7 +87,8 @@ def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Al
     visible = exact.visible
     if inputs.sinks is not None and exact.sink_probability is not None:
         probabilities, scores_off, visible = _with_sink(inputs, exact, profile, scores_off)
-        value = np.concatenate([value, np.zeros_like(value[:, :, :1])], axis=2)
+        batch_size, num_kv_heads, _, width = value.shape
+        value = np.concatenate([value, np.zeros((batch_size, num_kv_heads, 1, width))], axis=2)
 
     u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
     storage = format_of(inputs.dtype)
@@ -177,6 +178,12 @@ def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> A
     if profile.scores_overflow:
         limit = format_of(profile.store or inputs.dtype).max_finite / 2
         inside &= np.abs(exact.dots).max(axis=-1, initial=0.0) <= limit
+        if inputs.bias_size is not None:
+            # finfo.min plus a negative score overflows to -inf in float16. It does no harm where
+            # another key outweighs it, but in a row that has nothing better it hides the key.
+            stored = np.abs(exact.capped) + inputs.bias_size
+            lost = (exact.probabilities > 0) & (stored > 2 * limit)
+            inside &= ~lost.any(axis=-1)
     if profile.accumulate is None:
         largest = np.abs(inputs.value).max(initial=0.0)
         inside &= exact.seen * largest <= format_of(inputs.dtype).max_finite

@@ -73,9 +73,20 @@ class AttentionInputs:
     @cached_property
     def bias(self) -> Array | None:
         """What is added to the visible scores, broadcastable to ``[B, H, Sq, Skv]``, or None."""
-        bias: Array | None = None
+        parts = self._bias_parts
+        return sum(parts[1:], start=parts[0]) if parts else None
+
+    @cached_property
+    def bias_size(self) -> Array | None:
+        """The sum of the absolute biases: what a kernel rounds where mask and ALiBi cancel."""
+        parts = [np.abs(part) for part in self._bias_parts]
+        return sum(parts[1:], start=parts[0]) if parts else None
+
+    @cached_property
+    def _bias_parts(self) -> list[Array]:
+        parts: list[Array] = []
         if self.mask is not None and self.mask.dtype != bool:
-            bias = np.where(self.mask == -np.inf, 0.0, self.mask)
+            parts.append(np.where(self.mask == -np.inf, 0.0, self.mask))
         if self.alibi_slopes is not None:
             q_len, kv_len = self.query.shape[2], self.key.shape[2]
             length = np.full((1, 1, 1, 1), kv_len)
@@ -84,9 +95,8 @@ class AttentionInputs:
             distance = np.abs(
                 np.arange(q_len)[:, None] + (length - q_len) - np.arange(kv_len)[None, :]
             )
-            alibi = -self.alibi_slopes[None, :, None, None] * distance
-            bias = alibi if bias is None else bias + alibi
-        return bias
+            parts.append(-self.alibi_slopes[None, :, None, None] * distance)
+        return parts
 
     def but(self, **changes: Any) -> Self:
         """The same inputs with some fields changed."""
