@@ -188,3 +188,43 @@ def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> A
         largest = np.abs(inputs.value).max(initial=0.0)
         inside &= exact.seen * largest <= format_of(inputs.dtype).max_finite
     return inside
+
+
+def combination_error(
+    inputs: AttentionInputs, exact: Attention, profile: Profile, *, seen: int | None = None
+) -> Array:
+    """How far a rounded convex combination of the visible values may leave their hull.
+
+    The bound with every score error zero and sum_j p_j |v_j| replaced by the largest |v_j|, so
+    that it holds whatever the weights are, as long as they sum to one; ``[B, H, Sq, Dv]``.
+    """
+    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+    storage = format_of(inputs.dtype)
+    inner = format_of(profile.store or inputs.dtype)
+    u_out = max(storage.unit_roundoff, inner.unit_roundoff)
+    eta = max(storage.half_subnormal, inner.half_subnormal)
+    tau = TAU_FLOAT64 if inputs.dtype == "float64" else TAU
+    count = exact.seen[..., None].astype(np.float64) if seen is None else np.asarray(float(seen))
+    growth = _gamma_array(count + 6 * profile.blocks + 5, u_a)
+    tallest = np.abs(inputs.value).max(axis=2, initial=0.0)[:, inputs.kv_head_of][:, :, None]
+    once = (profile.probability_roundings * u + 2 * growth + u_a) * tallest
+    once = once + (tau + eta) * count * tallest + count * tau
+    bound = once * (1 + u_out) + u_out * tallest + eta
+    return np.asarray(2 * bound if profile.name == "f64" else bound)
+
+
+def lse_allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
+    """How far a natural log-sum-exp may be off; ``[B, H, Sq]``, infinite where it is not defined.
+
+    log sum_j exp(s_j) moves by at most max_j D_j when each s_j moves by D_j; the sum adds
+    gamma_n, and its logarithm, the added maximum and a change of base four roundings of the
+    result and of the logarithm.
+    """
+    u_a = max(profile.accumulate_unit(inputs.dtype), format_of("float64").unit_roundoff)
+    worst = score_error(inputs, exact, profile).max(axis=-1, initial=0.0)
+    growth = _gamma_array(exact.seen.astype(np.float64) + 6 * profile.blocks + 4, u_a)
+    with np.errstate(invalid="ignore"):
+        size = np.abs(exact.lse) + np.log(np.maximum(exact.seen, 1)) + 2.0
+        off = worst + growth + 4 * u_a * size
+    off = np.where(np.isfinite(off), off, np.inf)
+    return np.asarray(2 * off if profile.name == "f64" else off)

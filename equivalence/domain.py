@@ -20,8 +20,9 @@ class Domain:
     Ranges are inclusive pairs. ``causal`` lists the values of ``AttentionCase.causal``;
     ``masks`` the mask forms, ``mask_axes`` their broadcast shapes; ``windows`` the kinds of
     window ("int", "pair"); ``head_layouts`` pins (num_kv_heads, group_size, head_dim) triples, as
-    ``--like`` does. ``long_context`` allows kv_len up to 4,096 now and then. ``irregular``
-    lengths are those beyond the ones named in ``kv_lens``, where a target takes only those.
+    ``--like`` does. ``long_context`` allows kv_len up to 4,096 now and then. ``kv_lens`` and
+    ``q_lens`` name the only lengths that a target takes; ``square``: only q_len == kv_len;
+    ``longer_queries``: q_len > kv_len too.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -41,6 +42,8 @@ class Domain:
     mask_and_causal: bool = False
     windows: tuple[str, ...] = ()
     window_needs_causal: bool = False
+    longer_queries: bool = True
+    square: bool = False
     scale: bool = True
     softcap: bool = False
     sinks: bool = False

@@ -17,6 +17,7 @@ TROUBLES: Final = (
     "not-repeatable",
     "batch-dependence",
     "hidden-keys",
+    "strides",
     "future-keys",
     "ignored-option",
     "answered-refusal",

@@ -1,1 +1,14 @@
-"""The laws that attention obeys, one file for each family."""
+"""Laws: properties that every correct implementation has, one file for each family."""
+
+from __future__ import annotations
+
+# Importing a family registers its laws, in the order in which reports list them.
+from equivalence.laws import agreement, conduct, isolation, order, splitting, symmetry  # noqa: F401
+from equivalence.laws.law import LAWS, Law, law_named
+
+__all__ = ["LAWS", "Law", "all_laws", "law_named"]
+
+
+def all_laws(kind: str = "attention") -> tuple[Law, ...]:
+    """The laws for one kind of target, in the order in which reports list them."""
+    return tuple(law for law in LAWS.values() if law.kind == kind)

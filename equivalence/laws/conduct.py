@@ -1,0 +1,224 @@
+"""Laws of conduct: what a kernel must not touch, must not depend on, and must refuse."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from equivalence.case import AttentionCase
+from equivalence.compare import compare
+from equivalence.domain import Domain
+from equivalence.inputs import AttentionInputs, attention_inputs
+from equivalence.laws.law import law
+from equivalence.masks import Mask
+from equivalence.subject import Subject
+from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
+
+EYE_VALUES: Final = ("ramp", "steps", "zero")
+
+
+@law("inputs-are-not-modified")
+def inputs_are_not_modified(case: AttentionCase, subject: Subject) -> Verdict:
+    """A call leaves its inputs, and the memory around them, as they were."""
+    inputs = subject.inputs(case)
+    outcome = subject.call(inputs)
+    if outcome.status != "returned":
+        return INAPPLICABLE
+    if not outcome.mutated:
+        return HELD
+    text = f"the call wrote to its {', '.join(outcome.mutated)}"
+    return broken(Trouble(kind="input-mutation", text=text))
+
+
+def _strided(case: AttentionCase, domain: Domain) -> AttentionCase | None:
+    others = [memory for memory in domain.memories if memory != "contiguous"]
+    if case.memory in others:
+        return case
+    return case.but(memory=others[case.seed % len(others)]) if others else None
+
+
+@law("strides-do-not-matter", adapt=_strided)
+def strides_do_not_matter(case: AttentionCase, subject: Subject) -> Verdict:
+    """The same numbers behind other strides give the same output."""
+    inputs = subject.inputs(case)
+    plain = inputs.but(memory="contiguous")
+    strided, flat = subject.call(inputs), subject.call(plain)
+    if not subject.sound(plain, flat):
+        return INAPPLICABLE
+    if (problem := subject.unusable(inputs, strided)) is not None:
+        return problem
+    return subject.same(
+        inputs,
+        strided.output,
+        flat.output,
+        slack=subject.allowance(inputs).allowed,
+        kind="strides",
+        than=f"itself on contiguous tensors (memory is {case.memory!r})",
+    )
+
+
+def _uneven_heads(case: AttentionCase, domain: Domain) -> AttentionCase | None:
+    """Two key/value heads or more, so that one query head too many cannot be shared out."""
+    if not isinstance(case.head_order, str) or domain.head_layouts is not None:
+        return None
+    changes: dict[str, Any] = {}
+    if case.num_kv_heads < 2:
+        changes["num_kv_heads"] = 2
+    if case.memory == "expanded":
+        changes["memory"] = "contiguous"
+    if case.mask is not None and "h" in case.mask.axes:
+        changes["mask"] = None
+    return case.but(**changes) if changes else case
+
+
+@law("bad-head-counts-are-refused", adapt=_uneven_heads)
+def bad_head_counts_are_refused(case: AttentionCase, subject: Subject) -> Verdict:
+    """Query heads that do not divide among the key/value heads are refused, never answered."""
+    whole = attention_inputs(case.but(group_size=case.group_size + 1))
+    num_heads = case.num_kv_heads * case.group_size + 1
+    uneven = whole.but(
+        query=whole.query[:, :num_heads],
+        kv_head_of=whole.kv_head_of[:num_heads],
+        sinks=None if whole.sinks is None else whole.sinks[:num_heads],
+        alibi_slopes=None if whole.alibi_slopes is None else whole.alibi_slopes[:num_heads],
+    )
+    outcome = subject.call_again(uneven)
+    if outcome.status in ("refused", "raised"):
+        return HELD
+    if outcome.status != "returned":
+        return subject.unusable(uneven, outcome) or HELD
+    text = f"{num_heads} query heads over {case.num_kv_heads} key/value heads got an answer"
+    return broken(Trouble(kind="answered-refusal", text=text))
+
+
+OPTIONS: Final = ("mask", "causal", "window", "scale", "softcap", "sinks", "alibi", "kv_lengths")
+
+
+def options_of(domain: Domain) -> list[str]:
+    """The options that a domain offers, each of which must do something."""
+    offered = {
+        "mask": bool(domain.masks),
+        "causal": None in domain.causal and len(domain.causal) > 1,
+        "window": bool(domain.windows) and not domain.window_needs_causal,
+        "scale": domain.scale,
+        "softcap": domain.softcap,
+        "sinks": domain.sinks,
+        "alibi": domain.alibi,
+        "kv_lengths": domain.kv_lengths,
+    }
+    return [name for name in OPTIONS if offered[name]]
+
+
+def _one_option(case: AttentionCase, domain: Domain) -> AttentionCase | None:
+    """The same case with one option alone, on numbers that the option should change."""
+    offered = options_of(domain)
+    if not offered:
+        return None
+    chosen = option_alone(case, domain)
+    if chosen is not None and chosen in offered and case.values == "normal":
+        return case
+    option = offered[case.seed % len(offered)]
+    changes: dict[str, Any] = {
+        "mask": None,
+        "causal": domain.causal[0],
+        "window": None,
+        "scale": None,
+        "softcap": None,
+        "sinks": False,
+        "alibi": False,
+        "kv_lengths": None,
+        "values": "normal",
+        "magnitude": 3.0,
+        "plants": (),
+    }
+    kv_len = case.kv_len
+    if domain.kv_lens is None and not domain.square and kv_len < 3:
+        changes["kv_len"] = kv_len = 3
+    if option == "causal" and domain.q_lens is None and not domain.square:
+        changes["q_len"] = max(case.q_len, 2)
+    match option:
+        case "mask":
+            changes["mask"] = Mask(
+                pattern="random",
+                size=50,
+                form=domain.masks[case.seed % len(domain.masks)],
+                axes=domain.mask_axes[case.seed % len(domain.mask_axes)],
+                seed=case.seed % 251,
+            )
+        case "causal":
+            changes["causal"] = next(c for c in domain.causal if c is not None)
+        case "window":
+            changes["window"] = 2 if "int" in domain.windows else (1, 0)
+        case "scale":
+            changes["scale"] = 0.25 if case.head_dim != 16 else 0.5
+        case "softcap":
+            changes["softcap"] = 1.0
+        case "kv_lengths":
+            changes["kv_lengths"] = (max(1, kv_len // 2),) * case.batch_size
+        case _:  # "sinks" or "alibi"
+            changes[option] = True
+    return case.but(**changes)
+
+
+def option_alone(case: AttentionCase, domain: Domain) -> str | None:
+    """The one option that the case uses, or None where it uses none or several.
+
+    Causality counts only where the target can be called without it.
+    """
+    used = [
+        name
+        for name in OPTIONS
+        if getattr(case, name) is not None
+        and getattr(case, name) is not False
+        and (name != "causal" or None in domain.causal)
+    ]
+    return used[0] if len(used) == 1 else None
+
+
+@law("options-are-not-ignored", adapt=_one_option)
+def options_are_not_ignored(case: AttentionCase, subject: Subject) -> Verdict:
+    """Each option that is accepted changes the output by itself, where it should."""
+    option = option_alone(case, subject.domain)
+    if option is None:
+        return INAPPLICABLE
+    inputs = subject.inputs(case)
+    without = _without(inputs, option)
+    outcome = subject.call(inputs)
+    if subject.unusable(inputs, outcome) is not None:
+        return INAPPLICABLE
+    exact, plain = subject.exact(inputs), subject.exact(without)
+    allowed, other = subject.allowance(inputs), subject.allowance(without)
+    rows = (exact.seen > 0) & (plain.seen > 0) & allowed.in_domain & other.in_domain
+    apart = np.abs(exact.output - plain.output) > allowed.allowed + other.allowed
+    if not (apart & rows[..., None]).any():
+        return Verdict(status="vacuous")
+    facts = compare(outcome.output, plain.output, other, dtype=inputs.dtype, rows=rows)
+    if not facts.passes:
+        return HELD
+    index = tuple(int(i) for i in np.argwhere(apart & rows[..., None])[0])
+    shown = getattr(case, option)
+    return broken(
+        Trouble(
+            kind="ignored-option",
+            text=f"{option}={shown!r} is accepted and ignored at output{list(index)}",
+            index=index,
+            got=float(outcome.output[index]),
+            expected=float(exact.output[index]),
+            error=float(abs(outcome.output[index] - exact.output[index])),
+            allowed=float(allowed.allowed[index]),
+            outside=int((apart & rows[..., None]).sum()),
+            total=int(rows.sum()) * case.v_dim,
+            profile=subject.profile(inputs.dtype).name,
+        )
+    )
+
+
+def _without(inputs: AttentionInputs, option: str) -> AttentionInputs:
+    match option:
+        case "window":
+            return inputs.but(window=None, band=None)
+        case "alibi":
+            return inputs.but(alibi_slopes=None)
+        case _:
+            return inputs.but(**{option: None})

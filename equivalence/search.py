@@ -1,0 +1,181 @@
+"""Drive Hypothesis: draw cases once for all laws, then shrink each kind of failure by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, replace
+from typing import Any, Final
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+
+SHRINK_SECONDS: Final = 4.0
+POLISH_CALLS: Final = 400
+
+
+class _Enough(KeyboardInterrupt):
+    """Ends a Hypothesis run from inside: of all exceptions, this kind passes straight through."""
+
+
+class _Broken(Exception):
+    """What Hypothesis sees of a broken law."""
+
+
+def explore(
+    strategy: st.SearchStrategy[Any],
+    visit: Callable[[Any], None],
+    *,
+    examples: int,
+    seed: int,
+    deadline: float | None = None,
+) -> None:
+    """Call ``visit`` on ``examples`` cases drawn with ``seed``, until ``deadline`` (monotonic)."""
+
+    def run(case: Any) -> None:
+        if deadline is not None and time.monotonic() > deadline:
+            raise _Enough
+        visit(case)
+
+    _drive(strategy, run, examples=examples, seed=seed, phases=(Phase.generate,))
+
+
+def shrink(
+    strategy: st.SearchStrategy[Any],
+    prepare: Callable[[Any], Any],
+    is_broken: Callable[[Any], bool],
+    known: set[Any],
+    *,
+    examples: int,
+    seed: int,
+    seconds: float = SHRINK_SECONDS,
+) -> Any:
+    """The smallest case for which ``is_broken`` holds.
+
+    The same ``seed`` draws the same cases as :func:`explore` did; until one of the ``known``
+    failures comes by, nothing is evaluated. ``prepare`` adapts a drawn case (None: not usable).
+    """
+    best = min(known, key=size_of)
+    found = False
+    deadline = time.monotonic() + seconds
+
+    def run(drawn: Any) -> None:
+        nonlocal best, found
+        if time.monotonic() > deadline:
+            raise _Enough
+        case = prepare(drawn)
+        if case is None or (not found and case not in known):
+            return
+        if case in known or is_broken(case):
+            found = True
+            if size_of(case) <= size_of(best):
+                best = case
+            raise _Broken
+
+    phases = (Phase.generate, Phase.shrink)
+    _drive(strategy, run, examples=examples, seed=seed, phases=phases)
+    return polish(best, is_broken, deadline=deadline + seconds / 2)
+
+
+def _drive(
+    strategy: st.SearchStrategy[Any],
+    run: Callable[[Any], None],
+    *,
+    examples: int,
+    seed: int,
+    phases: tuple[Phase, ...],
+) -> None:
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        phases=phases,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(strategy)
+    def test(case: Any) -> None:
+        run(case)
+
+    try:
+        test()
+    except (_Enough, _Broken):
+        pass
+    except hypothesis.errors.Flaky:
+        pass  # a target that answers differently on repetition; its own law says so
+
+
+def size_of(case: Any) -> tuple[int, int, str]:
+    """An order on cases: fewer elements first, then fewer words, then the text."""
+    sizes = 1
+    for name in ("batch_size", "num_kv_heads", "group_size", "q_len", "kv_len", "head_dim"):
+        sizes += getattr(case, name, 0)
+    sizes += getattr(case, "value_head_dim", None) or 0
+    text = repr(case)
+    return (text.count("=") * 3 + sizes, len(text), text)
+
+
+def polish(case: Any, is_broken: Callable[[Any], bool], *, deadline: float | None = None) -> Any:
+    """Simplify one field (or two equal lengths) at a time while ``is_broken`` still holds."""
+    calls, improved = 0, True
+    tried: set[Any] = {case}
+    while improved:
+        improved = False
+        for candidate in _simpler(case):
+            if candidate in tried:
+                continue
+            if calls >= POLISH_CALLS or (deadline is not None and time.monotonic() > deadline):
+                return case
+            tried.add(candidate)
+            calls += 1
+            if is_broken(candidate):
+                case, improved = candidate, True
+                break
+    return case
+
+
+def _simpler(case: Any) -> Iterator[Any]:
+    """Cases one step simpler than ``case``, the boldest steps first."""
+    for field in fields(case):
+        value = getattr(case, field.name)
+        if field.default is MISSING or value == field.default:
+            continue
+        yield from _changed(case, **{field.name: field.default})
+        match value:
+            case bool():
+                pass
+            case int():
+                steps = (1, 2, 3) if field.name == "seed" else (2, value // 2, value - 1)
+                for smaller in sorted({step for step in steps if 0 < step < value}):
+                    yield from _changed(case, **{field.name: smaller})
+            case float():
+                yield from _changed(case, **{field.name: 1.0})
+            case tuple() if field.name == "plants":
+                for skip in range(len(value)):
+                    yield from _changed(case, plants=value[:skip] + value[skip + 1 :])
+            case _ if hasattr(value, "__dataclass_fields__"):
+                for inner in _simpler(value):
+                    yield from _changed(case, **{field.name: inner})
+    pairs = (("q_len", "kv_len"), ("head_dim", "value_head_dim"), ("batch_size", "num_kv_heads"))
+    for first, second in pairs:
+        a, b = getattr(case, first, None), getattr(case, second, None)
+        if isinstance(a, int) and isinstance(b, int) and min(a, b) > 1:
+            yield from _changed(case, **{first: a - 1, second: b - 1})
+
+
+def _changed(case: Any, **changes: Any) -> Iterator[Any]:
+    """The changed case, with row lengths cut to fit; nothing where that is not a legal case."""
+    lengths = getattr(case, "kv_lengths", None)
+    if lengths is not None and {"batch_size", "kv_len"} & set(changes):
+        batch_size = changes.get("batch_size", case.batch_size)
+        kv_len = changes.get("kv_len", case.kv_len)
+        changes["kv_lengths"] = tuple(min(n, kv_len) for n in lengths[:batch_size])
+    try:
+        yield replace(case, **changes)
+    except ValueError:
+        return

@@ -1,0 +1,245 @@
+"""Try each feature of a target once, on one tiny case: what it refuses there is not expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from equivalence.case import MEMORIES, AttentionCase
+from equivalence.domain import Domain
+from equivalence.dtypes import DTYPES
+from equivalence.inputs import attention_inputs
+from equivalence.masks import AXES, FORMS, Mask
+from equivalence.outcome import Outcome, Target
+
+BASE_HEAD_DIMS: Final = (8, 64, 16, 32, 128, 1, 256)
+BASE_LENGTHS: Final = ((1, 4), (4, 4), (16, 16), (1, 64), (64, 64), (1, 128), (128, 128))
+HEAD_DIMS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 33, 64, 80, 96, 128, 256)
+KV_LENS: Final = (1, 2, 3, 7, 8, 16, 17, 32, 33, 64)
+Q_LENS: Final = (1, 2, 3, 5, 8)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trials:
+    """What the tiny calls showed.
+
+    domain: the cases to draw. not_exercised: feature -> why not. crashes: trial cases that ended
+    the process, with their outcome. base: the tiny case that works, None where none did.
+    contradictions: declared features that were refused, each with the text.
+    """
+
+    domain: Domain
+    base: AttentionCase | None = None
+    not_exercised: dict[str, str] = field(default_factory=dict)
+    crashes: list[tuple[AttentionCase, Outcome]] = field(default_factory=list)
+    contradictions: list[tuple[AttentionCase, str]] = field(default_factory=list)
+    refuses_grouped: bool = False
+
+
+class _Bench:
+    """Calls the target on tiny cases and writes down every refusal."""
+
+    def __init__(self, target: Target, trials: Trials) -> None:
+        self.target = target
+        self.trials = trials
+
+    def works(self, case: AttentionCase, feature: str | None = None) -> bool:
+        outcome = self.target.call(attention_inputs(case))
+        if outcome.status == "returned":
+            return True
+        if outcome.status in ("died", "hung", "memory"):
+            self.trials.crashes.append((case, outcome))
+        if feature is not None:
+            self.trials.not_exercised.setdefault(feature, outcome.text)
+        return False
+
+    def accepted(self, feature: str, cases: Mapping[Any, AttentionCase]) -> tuple[Any, ...]:
+        """The keys of ``cases`` that work; a refused one is noted as "feature key"."""
+        return tuple(
+            value for value, case in cases.items() if self.works(case, f"{feature} {value}")
+        )
+
+
+def try_features(target: Target, *, dtypes: Iterable[str] | None = None) -> Trials:
+    """Call ``target`` on tiny cases, one for each feature of the contract.
+
+    ``dtypes`` restricts the formats that are tried (default: those declared, or all four).
+    """
+    declared = target.declaration
+    always_causal = declared.causal is not None and "causal" not in target.options
+    order = declared.head_order or "grouped"
+    fixed: dict[str, Any] = {"head_order": "grouped", "values": "normal"}
+    if isinstance(order, str):
+        fixed["head_order"] = order
+    if always_causal:
+        fixed["causal"] = declared.causal
+    trials = Trials(domain=Domain(head_orders=(order,)))
+    bench = _Bench(target, trials)
+    wanted = tuple(dtypes or declared.dtypes or DTYPES)
+    base = _working_base(bench, wanted, fixed)
+    if base is None:
+        return trials
+    trials.base = base
+    formats = bench.accepted("dtype", {d: base.but(dtype=d) for d in wanted})
+    for dtype in declared.dtypes or ():
+        if dtype in wanted and dtype not in formats:
+            text = trials.not_exercised[f"dtype {dtype}"]
+            trials.contradictions.append((base.but(dtype=dtype), f"declared dtype {dtype}: {text}"))
+    changes: dict[str, Any] = {"dtypes": tuple(d for d in DTYPES if d in formats)}
+    if "head_order" in target.options and declared.head_order is None:
+        changes["head_orders"] = ("grouped", "interleaved")
+    changes |= _shapes(bench, base, declared.head_dims)
+    changes |= _heads(bench, base, order)
+    changes |= _masking(bench, base, always_causal)
+    changes |= _plain_options(bench, base)
+    memories = {m: base.but(memory=m, kv_len=max(2, base.kv_len)) for m in MEMORIES[1:]}
+    changes["memories"] = ("contiguous", *bench.accepted("memory", memories))
+    trials.domain = trials.domain.but(**changes)
+    return trials
+
+
+def _working_base(
+    bench: _Bench, dtypes: tuple[str, ...], fixed: dict[str, Any]
+) -> AttentionCase | None:
+    head_dims = bench.target.declaration.head_dims or BASE_HEAD_DIMS
+    preferred = [d for d in ("float32", "bfloat16", "float16", "float64") if d in dtypes]
+    first_text = ""
+    for q_len, kv_len in BASE_LENGTHS:
+        for head_dim in head_dims:
+            for dtype in preferred:
+                case = AttentionCase(
+                    q_len=q_len, kv_len=kv_len, head_dim=head_dim, dtype=dtype, **fixed
+                )
+                if bench.works(case, "anything"):
+                    bench.trials.not_exercised.pop("anything", None)
+                    return case
+                first_text = first_text or bench.trials.not_exercised["anything"]
+                if len(bench.trials.crashes) >= 3:
+                    return None
+    bench.trials.not_exercised["anything"] = first_text
+    return None
+
+
+def _shapes(
+    bench: _Bench, base: AttentionCase, head_dims: tuple[int, ...] | None
+) -> dict[str, Any]:
+    """Which sizes are taken. A list is kept only where something was refused."""
+    changes: dict[str, Any] = {}
+    tried = head_dims or HEAD_DIMS
+    taken = bench.accepted("head_dim", {d: base.but(head_dim=d) for d in tried})
+    for size in head_dims or ():
+        if size not in taken:
+            text = bench.trials.not_exercised[f"head_dim {size}"]
+            bench.trials.contradictions.append(
+                (base.but(head_dim=size), f"declared head_dim {size}: {text}")
+            )
+    if head_dims or len(taken) < len(tried):
+        changes["head_dims"] = taken or (base.head_dim,)
+    other = max(1, base.head_dim // 2) if base.head_dim > 1 else 2
+    changes["value_head_dim_differs"] = bench.works(
+        base.but(value_head_dim=other), "value_head_dim != head_dim"
+    )
+    kv_lens = bench.accepted("kv_len", {n: base.but(kv_len=n) for n in KV_LENS})
+    q_lens = bench.accepted("q_len", {n: base.but(q_len=n) for n in Q_LENS})
+    if len(kv_lens) < len(KV_LENS) and len(q_lens) < len(Q_LENS):
+        squares = {n: base.but(q_len=n, kv_len=n) for n in (1, 2, 3, 5, 8, 16, 17, 32, 64)}
+        square = bench.accepted("q_len = kv_len =", squares)
+        if len(square) > 1:
+            changes["square"] = True
+            if len(square) < len(squares):
+                changes["kv_lens"] = square
+            return changes | _batches(bench, base)
+    if len(kv_lens) < len(KV_LENS):
+        changes["kv_lens"] = tuple(sorted({*kv_lens, base.kv_len}))
+    if len(q_lens) < len(Q_LENS):
+        changes["q_lens"] = tuple(sorted({*q_lens, base.q_len}))
+    changes["longer_queries"] = bench.works(base.but(q_len=base.kv_len + 2), "q_len > kv_len")
+    return changes | _batches(bench, base)
+
+
+def _batches(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
+    several = bench.works(base.but(batch_size=2), "batch_size 2")
+    return {} if several else {"batch_size": (1, 1)}
+
+
+def _heads(bench: _Bench, base: AttentionCase, order: str | tuple[int, ...]) -> dict[str, Any]:
+    """Which head layouts are taken; an explicit map pins the only one."""
+    if not isinstance(order, str):
+        kv_heads = max(order) + 1
+        return {
+            "num_kv_heads": (kv_heads, kv_heads),
+            "group_size": (len(order) // kv_heads,) * 2,
+            "real_models": False,
+        }
+    several = bench.works(base.but(num_kv_heads=2), "several heads")
+    grouped = bench.works(base.but(num_kv_heads=2, group_size=2), "grouped heads")
+    shared = bench.works(base.but(group_size=2), "one kv head for all query heads")
+    if grouped:
+        return {}
+    bench.trials.refuses_grouped = not shared
+    if several or not shared:
+        return {"group_size": (1, 1), **({} if several else {"num_kv_heads": (1, 1)})}
+    return {"num_kv_heads": (1, 1)}
+
+
+def _masking(bench: _Bench, base: AttentionCase, always_causal: bool) -> dict[str, Any]:
+    options, declared = bench.target.options, bench.target.declaration
+    changes: dict[str, Any] = {"causal": (declared.causal,) if always_causal else (None,)}
+    corner = declared.causal or "lower_right"
+    square = base.but(q_len=max(base.q_len, 1))
+    if (
+        not always_causal
+        and _offered(bench, "causal")
+        and bench.works(square.but(causal=corner), "causal")
+    ):
+        changes["causal"] = (None, corner)
+    forms: tuple[str, ...] = ()
+    axes: tuple[str, ...] = AXES
+    if _offered(bench, "mask"):
+        wide = base.but(num_kv_heads=2, batch_size=2)
+        if not bench.works(wide):
+            wide = base
+        forms = bench.accepted("mask", {f: base.but(mask=Mask(form=f, axes="q")) for f in FORMS})
+        if forms:
+            cases = {a: wide.but(mask=Mask(form=forms[0], axes=a)) for a in AXES}
+            axes = bench.accepted("mask per axes", cases)
+    changes["masks"], changes["mask_axes"] = (forms if axes else ()), axes
+    changes["mask_and_causal"] = bool(declared.mask_and_causal) and bool(forms)
+    windows, needs_causal = [], False
+    for option, kind, window in (("window", "int", 2), ("window_size", "pair", (1, 0))):
+        if not _offered(bench, option):
+            continue
+        if None in changes["causal"] and bench.works(base.but(window=window)):
+            windows.append(kind)
+        elif corner in changes["causal"] and bench.works(
+            base.but(window=window, causal=corner), option
+        ):
+            windows.append(kind)
+            needs_causal = True
+    changes["windows"], changes["window_needs_causal"] = tuple(windows), needs_causal
+    del options
+    return changes
+
+
+def _offered(bench: _Bench, option: str) -> bool:
+    """Whether the signature takes ``option``; notes it as not exercised otherwise."""
+    if option in bench.target.options:
+        return True
+    bench.trials.not_exercised.setdefault(option, "not among its options")
+    return False
+
+
+def _plain_options(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
+    lengths = (max(1, base.kv_len - 1),)
+    candidates = {
+        "scale": ("scale", base.but(scale=0.5)),
+        "softcap": ("softcap", base.but(softcap=5.0)),
+        "sinks": ("sinks", base.but(sinks=True)),
+        "alibi_slopes": ("alibi", base.but(alibi=True)),
+        "kv_lengths": ("kv_lengths", base.but(kv_lengths=lengths)),
+    }
+    return {
+        field_name: _offered(bench, option) and bench.works(case, option)
+        for option, (field_name, case) in candidates.items()
+    }
