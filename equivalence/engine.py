@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from equivalence.case import AttentionCase
-from equivalence.domain import REAL_HEAD_DIMS, Domain
 from equivalence.dtypes import DTYPES
+from equivalence.kinds import kind_named
 from equivalence.laws import Law, all_laws, law_named
 from equivalence.outcome import Target
 from equivalence.results import Diagnosis, Failure, Shares, TargetResult
 from equivalence.search import explore, shrink, size_of
-from equivalence.subject import Subject
-from equivalence.trials import Trials, try_features
+from equivalence.trials import Trials
 from equivalence.verdict import Counterexample, LawResult, Trouble, Verdict
 
 DEFAULT_EXAMPLES: Final = 120
@@ -76,7 +75,7 @@ def check_target(
     )
     deadline = None if request.seconds is None else time.monotonic() + request.seconds
     progress(Progress(target=target.name, stage="trials"))
-    trials = try_features(target, dtypes=request.dtypes)
+    trials = kind_named(result.kind).trials(target, request.dtypes)
     result.not_exercised = trials.not_exercised
     result.refuses_grouped = trials.refuses_grouped
     laws = [law_named(n) for n in request.laws] if request.laws else list(all_laws(result.kind))
@@ -97,7 +96,7 @@ def check_target(
 
 def _search_all(
     target: Target,
-    domain: Domain,
+    domain: Any,
     laws: Sequence[Law],
     request: Request,
     deadline: float | None,
@@ -130,20 +129,20 @@ class LawSearch:
     def __init__(
         self,
         target: Target,
-        domain: Domain,
+        domain: Any,
         laws: Sequence[Law],
         request: Request,
         progress: Report = _silent,
     ) -> None:
-        from equivalence.strategies.attention import attention_cases
-
-        self.subject = Subject(target, domain)
+        kind = kind_named(target.declaration.kind)
+        self.kind = kind
+        self.subject = kind.subject(target, domain)
         self.domain = domain
         self.laws = laws
         self.request = request
         self.progress = progress
         self.dtype = domain.dtypes[0]
-        self.strategy = attention_cases(domain)
+        self.strategy = kind.strategy(domain)
         self.shares = Shares()
         self._crashed: set[Any] = set()
         self._found = {law.name: _Found(LawResult(law=law.name, dtype=self.dtype)) for law in laws}
@@ -156,7 +155,7 @@ class LawSearch:
         """Draw cases and judge every law on each."""
         done = 0
 
-        def visit(case: AttentionCase) -> None:
+        def visit(case: Any) -> None:
             nonlocal done
             done += 1
             self._count(case)
@@ -184,21 +183,18 @@ class LawSearch:
     def _seed(self) -> int:
         return self.request.seed * len(DTYPES) + DTYPES.index(self.dtype)
 
-    def verdict(self, law: Law, case: AttentionCase) -> Verdict:
+    def verdict(self, law: Law, case: Any) -> Verdict:
         """The verdict of ``law`` on an adapted case; refused where the author excludes it."""
         supported = self.subject.target.supports(case)
         if supported is not True:
             return Verdict(status="refused", reason=str(supported) or "excluded by its author")
         return law.check(case, self.subject)
 
-    def _count(self, case: AttentionCase) -> None:
-        shares = self.shares
-        shares.cases += 1
-        shares.kv_lens.append(case.kv_len)
-        shares.grouped += case.num_kv_heads >= 2 and case.group_size >= 2
-        shares.real_head_dim += case.head_dim in REAL_HEAD_DIMS
+    def _count(self, case: Any) -> None:
+        self.shares.cases += 1
+        self.kind.count(self.shares, case)
 
-    def _judge(self, law: Law, drawn: AttentionCase) -> None:
+    def _judge(self, law: Law, drawn: Any) -> None:
         found = self._found[law.name]
         case = law.adapt(drawn, self.domain)
         if case is None or case in found.seen:
@@ -209,7 +205,7 @@ class LawSearch:
         found.result.seconds += time.perf_counter() - start
         self._record(found, case, verdict)
 
-    def _record(self, found: _Found, case: AttentionCase, verdict: Verdict) -> None:
+    def _record(self, found: _Found, case: Any, verdict: Verdict) -> None:
         result = found.result
         for remark in verdict.remarks:
             result.remarks[remark] = result.remarks.get(remark, 0) + 1
@@ -257,8 +253,8 @@ class LawSearch:
 
     def _smallest(
         self, law: Law, kind: str, cases: dict[Any, Trouble], known: Sequence[Failure]
-    ) -> tuple[AttentionCase, Trouble]:
-        def trouble_of(case: AttentionCase) -> Trouble | None:
+    ) -> tuple[Any, Trouble]:
+        def trouble_of(case: Any) -> Trouble | None:
             if law.adapt(case, self.domain) != case:
                 return None
             trouble = self.verdict(law, case).trouble
@@ -284,7 +280,7 @@ class LawSearch:
     def _report(
         self,
         law: Law,
-        case: AttentionCase,
+        case: Any,
         trouble: Trouble,
         found: _Found,
         known: list[Failure],
@@ -312,7 +308,7 @@ class LawSearch:
         known.sort(key=lambda f: size_of(f.case))
 
 
-def _diagnosis(subject: Subject, law: Law, case: AttentionCase, trouble: Trouble) -> Diagnosis:
+def _diagnosis(subject: Any, law: Law, case: Any, trouble: Trouble) -> Diagnosis:
     try:
         from equivalence.diagnose import diagnose
     except ImportError:

@@ -10,7 +10,6 @@ import numpy as np
 
 from equivalence.declaration import Declaration
 from equivalence.dtypes import Array
-from equivalence.inputs import AttentionInputs
 
 OutcomeStatus = Literal["returned", "refused", "raised", "died", "hung", "memory"]
 
@@ -58,8 +57,11 @@ class Target(Protocol):
     def options(self) -> Mapping[str, str]:
         """Contract options that its signature takes, each with the keyword that it uses."""
 
-    def call(self, inputs: AttentionInputs, *, output_gradient: Array | None = None) -> Outcome:
-        """Call it once on fresh tensors; never raises for what the kernel does."""
+    def call(self, inputs: Any, *, output_gradient: Array | None = None) -> Outcome:
+        """Call it once on fresh tensors made from the inputs of its kind (``AttentionInputs``).
+
+        Never raises for what the kernel does: that is the outcome.
+        """
 
     def supports(self, case: Any) -> bool | str:
         """True, or the reason why the author excludes ``case``."""

@@ -14,7 +14,8 @@ def _along(array: Array | None, axis: int, index: Any) -> Array | None:
     """``array`` indexed along ``axis``, left alone where that axis broadcasts."""
     if array is None or array.shape[axis] == 1:
         return array
-    return np.take(array, index, axis=axis)
+    taken: Array = np.take(array, index, axis=axis)
+    return taken
 
 
 def take_queries(inputs: AttentionInputs, index: Array) -> AttentionInputs:
@@ -74,7 +75,7 @@ def refill_slots(
 
 def unread_slots(inputs: AttentionInputs, visible: Array) -> Array:
     """Key/value slots that no query may see: bool ``[B, Hkv, Skv]``; ``visible`` is full rank."""
-    seen_by_head = visible.any(axis=2)  # [B, H, Skv]
+    seen_by_head: Array = np.asarray(visible.any(axis=2))  # [B, H, Skv]
     seen = np.zeros((visible.shape[0], inputs.key.shape[1], visible.shape[3]), bool)
     for head, kv_head in enumerate(inputs.kv_head_of):
         seen[:, kv_head] |= seen_by_head[:, head]

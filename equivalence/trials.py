@@ -29,11 +29,11 @@ class Trials:
     contradictions: declared features that were refused, each with the text.
     """
 
-    domain: Domain
-    base: AttentionCase | None = None
+    domain: Any
+    base: Any = None
     not_exercised: dict[str, str] = field(default_factory=dict)
-    crashes: list[tuple[AttentionCase, Outcome]] = field(default_factory=list)
-    contradictions: list[tuple[AttentionCase, str]] = field(default_factory=list)
+    crashes: list[tuple[Any, Outcome]] = field(default_factory=list)
+    contradictions: list[tuple[Any, str]] = field(default_factory=list)
     refuses_grouped: bool = False
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from equivalence.case import AttentionCase
-from equivalence.domain import Domain
 from equivalence.errors import InvalidRequest
-from equivalence.subject import Subject
 from equivalence.verdict import Verdict
 
-Adapt = Callable[[AttentionCase, Domain], AttentionCase | None]
-Check = Callable[[AttentionCase, Subject], Verdict]
+# (case, domain) -> case or None, and (case, subject) -> verdict, in the types of the law's kind.
+Adapt = Callable[[Any, Any], Any]
+Check = Callable[[Any, Any], Verdict]
+C = TypeVar("C", bound=Check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +35,15 @@ class Law:
 LAWS: Final[dict[str, Law]] = {}
 
 
-def as_drawn(case: AttentionCase, domain: Domain) -> AttentionCase | None:
+def as_drawn(case: Any, domain: Any) -> Any:
     """Every case, as it was drawn."""
     return case
 
 
-def law(name: str, *, kind: str = "attention", adapt: Adapt = as_drawn) -> Callable[[Check], Check]:
+def law(name: str, *, kind: str = "attention", adapt: Adapt = as_drawn) -> Callable[[C], C]:
     """Register a check as the law called ``name``; its docstring must be one sentence."""
 
-    def register(check: Check) -> Check:
+    def register(check: C) -> C:
         sentence = " ".join((check.__doc__ or "").split())
         if not sentence or name in LAWS:
             raise ValueError(f"law {name!r} needs a docstring and a name of its own")

@@ -1,0 +1,51 @@
+"""The kinds of thing that can be put under test, and what the engine needs to know of each."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from equivalence.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
+    from equivalence.outcome import Target
+    from equivalence.results import Shares
+    from equivalence.trials import Trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of target: how it is called, what is drawn for it, and who judges it.
+
+    case_type: the frozen dataclass of its cases; it has ``dtype`` and ``but(**changes)``.
+    open: wraps a callable, its name and facts declared on the command line as a Target.
+    trials: tries each feature of a target on a tiny case (dtypes None: all that make sense).
+    subject: what the laws of this kind take beside a case; it has a ``target``.
+    strategy: cases inside a domain, as ``trials`` returned it, narrowed to one dtype.
+    count: adds one drawn case to the shares of a run.
+    """
+
+    name: str
+    case_type: type
+    open: Callable[[Callable[..., Any], str, Mapping[str, Any]], Target]
+    trials: Callable[[Target, tuple[str, ...] | None], Trials]
+    subject: Callable[[Target, Any], Any]
+    strategy: Callable[[Any], st.SearchStrategy[Any]]
+    count: Callable[[Shares, Any], None]
+
+
+MODULES: Final = {
+    "attention": "equivalence.kinds.attention",
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind called ``name``; refuses one that is unknown, listing the known ones."""
+    if name not in MODULES:
+        raise InvalidRequest(f"kind={name!r} is not one of {', '.join(MODULES)}")
+    kind: Kind = importlib.import_module(MODULES[name]).KIND
+    return kind

@@ -1,0 +1,41 @@
+"""The attention kind: ``fn(query, key, value, ...)``, with grouped heads, masks and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from equivalence.calling import LocalTarget
+from equivalence.case import AttentionCase
+from equivalence.domain import REAL_HEAD_DIMS
+from equivalence.kinds import Kind
+from equivalence.outcome import Target
+from equivalence.results import Shares
+from equivalence.strategies.attention import attention_cases
+from equivalence.subject import Subject
+from equivalence.trials import Trials, try_features
+
+
+def _open(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> Target:
+    return LocalTarget.of(function, name=name, facts=facts)
+
+
+def _trials(target: Target, dtypes: tuple[str, ...] | None) -> Trials:
+    return try_features(target, dtypes=dtypes)
+
+
+def _count(shares: Shares, case: AttentionCase) -> None:
+    shares.kv_lens.append(case.kv_len)
+    shares.grouped += case.num_kv_heads >= 2 and case.group_size >= 2
+    shares.real_head_dim += case.head_dim in REAL_HEAD_DIMS
+
+
+KIND: Final = Kind(
+    name="attention",
+    case_type=AttentionCase,
+    open=_open,
+    trials=_trials,
+    subject=Subject,
+    strategy=attention_cases,
+    count=_count,
+)

@@ -1,0 +1,153 @@
+"""Names of backends, ours and third parties', each loaded only when it is used.
+
+A third party registers through the entry-point group ``equivalence.backends``::
+
+    [project.entry-points."equivalence.backends"]
+    "acme.paged" = "acme.kernels:attention"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from equivalence.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from equivalence.calling import LocalTarget
+    from equivalence.declaration import Declaration
+
+GROUP: Final = "equivalence.backends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One registered name.
+
+    place: ``module:attribute``. requires: top-level modules that it imports and that are not
+    dependencies of this package. extra: the extra that installs them, "" for none. platforms: of
+    ``sys.platform``, empty for all. distribution: who registered it, "" for this package.
+    trouble: why it cannot be used, known before anything is imported.
+    """
+
+    name: str
+    place: str
+    kind: str = "attention"
+    requires: tuple[str, ...] = ()
+    extra: str = ""
+    platforms: tuple[str, ...] = ()
+    distribution: str = ""
+    trouble: str = ""
+
+    def available(self) -> bool | str:
+        """True, or why not.
+
+        Of our own backends nothing is imported: their requirements are looked up. What a third
+        party's needs nobody has said, so it is imported, and whatever it raises is the reason.
+        """
+        if self.trouble:
+            return self.trouble
+        reason = self._missing()
+        if reason or not self.distribution:
+            return reason or True
+        try:
+            self._function()
+        except InvalidRequest as error:
+            return str(error)
+        return True
+
+    def load(self) -> LocalTarget:
+        """The backend, imported; raises InvalidRequest, in one line, where that does not work."""
+        reason = self.trouble or self._missing()
+        if reason:
+            raise InvalidRequest(f"{self.name}: {reason}")
+        from equivalence.calling import LocalTarget
+
+        return LocalTarget.of(self._function(), name=self.name)
+
+    def _missing(self) -> str:
+        import sys
+
+        if self.platforms and sys.platform not in self.platforms:
+            return f"needs {' or '.join(self.platforms)}, and this is {sys.platform}"
+        missing = [module for module in self.requires if find_spec(module) is None]
+        if not missing:
+            return ""
+        install = f": pip install 'attention-equivalence[{self.extra}]'" if self.extra else ""
+        return f"{' and '.join(missing)} not installed{install}"
+
+    def _function(self) -> Any:
+        module, colon, attribute = self.place.partition(":")
+        if not colon or not attribute:
+            raise InvalidRequest(f"{self.name}: {self.place!r} is not module:attribute")
+        try:
+            found: Any = import_module(module)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except (Exception, SystemExit) as error:  # a broken backend must not break the others
+            said = " ".join(str(error).split())
+            raise InvalidRequest(
+                f"{self.name}: {self.place} fails: {type(error).__name__}: {said}"
+            ) from error
+        if not callable(found):
+            raise InvalidRequest(
+                f"{self.name}: {self.place} is a {type(found).__name__}, not a callable"
+            )
+        return found
+
+
+def _ours(name: str, place: str, **facts: Any) -> Backend:
+    return Backend(name=name, place=f"equivalence.backends.{place}", **facts)
+
+
+OURS: Final = (
+    _ours("torch.repeat_kv", "torch_repeat_kv:attention"),
+    _ours("torch.repeat_interleave", "torch_repeat_interleave:attention"),
+    _ours("torch.q_fold", "torch_q_fold:attention"),
+    _ours("torch.grouped_matmul", "torch_grouped_matmul:attention"),
+    _ours("torch.broadcast_matmul", "torch_broadcast_matmul:attention"),
+    _ours("torch.sdpa", "torch_sdpa:attention"),
+    _ours("torch.sdpa_gqa", "torch_sdpa_gqa:attention"),
+    _ours("torch.sdpa_gqa_flash", "torch_sdpa_gqa:flash"),
+    _ours("torch.sdpa_gqa_math", "torch_sdpa_gqa:math"),
+    _ours("torch.fused_grouped", "torch_fused_grouped:attention"),
+    _ours("torch.flex_attention", "torch_flex_attention:attention"),
+    _ours("numpy.split_kv", "numpy_split_kv:attention"),
+)
+
+
+@cache
+def entries() -> Mapping[str, Backend]:
+    """Every registered name; a broken third party is listed, with its ``trouble``."""
+    found = {backend.name: backend for backend in OURS}
+    for point in entry_points(group=GROUP):
+        backend = _theirs(point)
+        if backend.name in found:
+            taken = found[backend.name]
+            name = f"{backend.name} ({backend.distribution})"
+            holder = taken.distribution or "attention-equivalence"
+            backend = Backend(
+                name=name,
+                place=backend.place,
+                distribution=backend.distribution,
+                trouble=f"the name {taken.name} is taken by {holder}",
+            )
+        found.setdefault(backend.name, backend)
+    return found
+
+
+def _theirs(point: EntryPoint) -> Backend:
+    distribution = point.dist.name if point.dist is not None else "an unknown distribution"
+    return Backend(name=point.name, place=point.value, distribution=distribution)
+
+
+def known_declaration(module: str, attribute: str) -> Declaration | None:
+    """The declaration that ships for a callable that is not ours, by its qualified name."""
+    from equivalence.backends.known_callables import KNOWN
+
+    return KNOWN.get(f"{module}:{attribute}")
