@@ -1,0 +1,40 @@
+"""Declarations of callables that are not ours: what their documentation or a measurement says.
+
+Nothing here imports the libraries; ``equivalence.registry`` looks a name up when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from equivalence.case import AttentionCase
+from equivalence.declaration import Declaration
+
+
+def _torch_sdpa_supports(case: AttentionCase) -> bool | str:
+    if case.causal is not None and case.scale is not None and case.scale <= 0:
+        # torch 2.13's flash kernel fills -inf in first and scales afterwards.
+        return f"is_causal with scale={case.scale} gives NaN"
+    return True
+
+
+TORCH_SDPA: Final = Declaration(
+    dtypes=("float64", "float32", "float16", "bfloat16"),
+    causal="upper_left",
+    head_order="grouped",
+    layout="BHSD",
+    profile="flash",
+    masked_rows="zeros",
+    hidden_nan="leaks",
+    deterministic=True,
+    gradients=True,
+    # A builtin: its signature cannot be read.
+    options=("attn_mask", "is_causal", "scale", "enable_gqa"),
+    grouped=True,
+    supports=_torch_sdpa_supports,
+)
+
+KNOWN: Final = {
+    "torch.nn.functional:scaled_dot_product_attention": TORCH_SDPA,
+    "torch:nn.functional.scaled_dot_product_attention": TORCH_SDPA,
+}
