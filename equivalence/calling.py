@@ -101,7 +101,7 @@ class LocalTarget:
         array, dtype = found
         gradients = None
         if output_gradient is not None:
-            gradients = _gradients(result, trio, output_gradient, inputs.dtype, declared)
+            gradients = _gradients(result, trio, output_gradient, inputs, declared)
         lse = from_native(second) if declared.lse and second is not None else None
         return Outcome(
             status="returned",
@@ -162,13 +162,20 @@ def _keyword_arrays(inputs: AttentionInputs, options: Mapping[str, str]) -> dict
 
 
 def _gradients(
-    result: Any, trio: list[Any], gradient: Array, dtype: str, declared: Declaration
+    result: Any,
+    trio: list[Any],
+    gradient: Array,
+    inputs: AttentionInputs,
+    declared: Declaration,
 ) -> tuple[Array, Array, Array]:
     import torch
 
-    upstream = to_native(stored(gradient, dtype), arrays="torch", device=declared.device)
+    # The upstream gradient lies in memory as the inputs do: a backward pass must honour that too.
+    held = stored(gradient, inputs.dtype)
+    memory = inputs.memory
     if declared.layout == "BSHD":
-        upstream = upstream.transpose(1, 2)
+        held, memory = held.swapaxes(1, 2), "sliced" if memory == "expanded" else memory
+    upstream = to_native(lay_out(held, memory), arrays="torch", device=declared.device)
     grads = torch.autograd.grad(result, trio, upstream)
     images = [_as_bhsd(found[0], declared.layout) for g in grads if (found := from_native(g))]
     query, key, value = (np.asarray(image, np.float64) for image in images)

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 # Importing a family registers its laws, in the order in which reports list them.
-from equivalence.laws import agreement, conduct, isolation, order, splitting, symmetry  # noqa: F401
+from equivalence.laws import (  # noqa: F401
+    agreement,
+    conduct,
+    gradients,
+    isolation,
+    order,
+    splitting,
+    symmetry,
+)
 from equivalence.laws.law import LAWS, Law, law_named
 
 __all__ = ["LAWS", "Law", "all_laws", "law_named"]
