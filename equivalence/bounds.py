@@ -21,6 +21,8 @@ TAU: Final = 2.0**-125
 TAU_FLOAT64: Final = 2.0**-1021
 CHUNK_ELEMENTS: Final = 1 << 20
 SCORE_ERROR_CAP: Final = 50.0
+# exp(-746) is zero in float64 already, subnormals included, and in every narrower format.
+UNDERFLOW: Final = -800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Al
     u_out = max(storage.unit_roundoff, inner_storage.unit_roundoff)
     eta = max(storage.half_subnormal, inner_storage.half_subnormal)
     seen = visible.sum(axis=-1)[..., None].astype(np.float64)
+    scores_off = np.where(_weightless(inputs, exact, scores_off), 0.0, scores_off)
     capped_rows = np.asarray(scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
     off = np.minimum(scores_off, SCORE_ERROR_CAP)
     grown = probabilities * np.expm1(off)
@@ -146,6 +149,22 @@ def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Al
         natural=natural,
         in_domain=_in_domain(inputs, exact, profile),
     )
+
+
+def _weightless(inputs: AttentionInputs, exact: Attention, scores_off: Array) -> Array:
+    """Keys whose computed weight is zero whatever their error: bool, of the shape of D.
+
+    A computed weight is at most exp(s_j + D_j - (m - D_m)). A key hidden by finfo.min has an
+    enormous D, since finfo.min is rounded, but stays so far below a visible one that the error
+    cannot matter; without this, every mask of that kind would hide what it is meant to test.
+    """
+    top = _top_score(inputs, exact)
+    depth = exact.scores - top
+    if inputs.sinks is not None:
+        sink = np.broadcast_to(inputs.sinks[None, :, None, None], (*exact.lse.shape, 1))
+        depth = np.concatenate([depth, sink - top], axis=-1)
+    top_off = np.where(depth == 0, scores_off, 0.0).max(axis=-1, keepdims=True, initial=0.0)
+    return np.asarray(depth + scores_off + top_off < UNDERFLOW)
 
 
 def _with_sink(

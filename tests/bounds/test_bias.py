@@ -66,3 +66,34 @@ def test_a_sink_without_any_key_gives_zeros(dtype):
     )
     assert comparison.passes
     assert comparison.judged == 3
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_a_mask_of_the_lowest_number_hides_no_error_on_the_visible_keys(dtype):
+    """Its rounding error is enormous, and so far below the visible keys that it cannot matter."""
+    case = AttentionCase(
+        q_len=4, kv_len=4, head_dim=64, dtype=dtype, values="normal",
+        mask=Mask(pattern="causal_lower_right", form="float", hidden="finfo.min"),
+    )  # fmt: skip
+    inputs = attention_inputs(case)
+    hidden_by_infinity = inputs.but(mask=np.where(inputs.mask < -1, -np.inf, inputs.mask))
+    comparison = judge(inputs)
+    assert comparison.passes
+    assert not comparison.vacuous
+    assert comparison.judged == 4 * 64
+    profile = profile_for(dtype, "eager")
+    loose, tight = (
+        allowance(x, attention(x), profile).allowed for x in (inputs, hidden_by_infinity)
+    )
+    assert (loose <= 2 * tight).all()  # hidden keys still count as terms of the sums
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_where_every_key_is_at_the_lowest_number_any_of_them_may_win(dtype):
+    case = AttentionCase(
+        kv_len=4, head_dim=8, dtype=dtype, values="normal", magnitude=3.0,
+        mask=Mask(form="float", hidden="finfo.min", empty_rows=1),
+    )  # fmt: skip
+    comparison = judge(attention_inputs(case))
+    assert comparison.passes
+    assert comparison.vacuous
