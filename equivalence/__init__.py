@@ -1,1 +1,54 @@
-"""Prove that every way of computing attention computes the same thing."""
+"""Prove that every way of computing attention computes the same thing.
+
+    @equivalence.attention(causal="lower_right")    record what a kernel promises
+    equivalence.conformance(kernel)                 an ordinary pytest test of it
+    equivalence.Unsupported                         raise it for a case that a kernel refuses
+
+Names are loaded when they are used, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from equivalence.case import AttentionCase, HeadLayout
+    from equivalence.declaration import Declaration, attention
+    from equivalence.errors import InvalidRequest, Unsupported
+    from equivalence.masks import Mask
+    from equivalence.testing import Disagreement, conformance
+
+__all__ = [
+    "AttentionCase",
+    "Declaration",
+    "Disagreement",
+    "HeadLayout",
+    "InvalidRequest",
+    "Mask",
+    "Unsupported",
+    "attention",
+    "conformance",
+]
+
+_HOMES = {
+    "AttentionCase": "equivalence.case",
+    "Declaration": "equivalence.declaration",
+    "Disagreement": "equivalence.testing",
+    "HeadLayout": "equivalence.case",
+    "InvalidRequest": "equivalence.errors",
+    "Mask": "equivalence.masks",
+    "Unsupported": "equivalence.errors",
+    "attention": "equivalence.declaration",
+    "conformance": "equivalence.testing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'equivalence' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeVar
 
-from equivalence.case import CAUSAL_CORNERS
+from equivalence.case import CAUSAL_CORNERS, AttentionCase
 from equivalence.dtypes import DTYPES
 from equivalence.errors import InvalidRequest, require
 from equivalence.profiles import PROFILES
@@ -19,6 +19,20 @@ LAYOUTS: Final = ("BHSD", "BSHD")
 ARRAYS: Final = ("torch", "numpy", "jax", "mlx")
 HIDDEN_NAN: Final = ("ignored", "leaks")
 KINDS: Final = ("attention", "varlen", "paged", "mla", "rotary", "kv_cache", "converter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFault:
+    """A fault of a released runtime that is found again on every run, and not held against it.
+
+    law and trouble say which failures it explains; ``case`` shows it, and is run every time: once
+    it holds, the entry is out of date and the run fails. ``note`` says what happens, and where.
+    """
+
+    law: str
+    trouble: str
+    case: AttentionCase
+    note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +48,8 @@ class Declaration:
     when a second result is the log-sum-exp. mask_and_causal: both may be given, meaning AND.
     arrays, device: what it is called with, and where. options: contract options that it takes
     through ``**kwargs``, as names or as {contract name: its own keyword}.
-    enable_gqa: grouped heads are meant to work.
+    grouped: grouped heads are meant to work, so refusing them all is a failure.
+    known_faults: faults that are known and expected, each shown again on every run.
     """
 
     kind: str = "attention"
@@ -56,6 +71,7 @@ class Declaration:
     device: str = "cpu"
     options: tuple[str, ...] | dict[str, str] | None = None
     grouped: bool | None = None
+    known_faults: tuple[KnownFault, ...] = ()
 
     def __post_init__(self) -> None:
         for name, allowed in (

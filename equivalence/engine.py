@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from equivalence.case import AttentionCase
+from equivalence.declaration import KnownFault
 from equivalence.dtypes import DTYPES
 from equivalence.kinds import kind_named
 from equivalence.laws import Law, all_laws, law_named
@@ -103,7 +104,7 @@ def _search_all(
     result: TargetResult,
     progress: Report,
 ) -> None:
-    known: list[Failure] = []
+    known = _outdated(target, domain, laws)
     for number, dtype in enumerate(domain.dtypes):
         limit = deadline
         if deadline is not None:
@@ -240,6 +241,10 @@ class LawSearch:
         for law in self.laws:
             found = self._found[law.name]
             for kind, cases in found.broken.items():
+                expected = known_fault(self.subject.target, law.name, kind)
+                if expected is not None:
+                    found.result.known = expected.note
+                    continue
                 self.progress(
                     Progress(
                         target=self.subject.target.name,
@@ -306,6 +311,40 @@ class LawSearch:
             )
         )
         known.sort(key=lambda f: size_of(f.case))
+
+
+def known_fault(target: Target, law: str, trouble: str) -> KnownFault | None:
+    """The declared fault that explains this trouble under this law, if there is one."""
+    for fault in target.declaration.known_faults:
+        if (fault.law, fault.trouble) == (law, trouble):
+            return fault
+    return None
+
+
+def _outdated(target: Target, domain: Any, laws: Sequence[Law]) -> list[Failure]:
+    """Declared faults whose case no longer shows them: each is a failure of the declaration."""
+    from equivalence.replay import replay_line
+
+    subject = kind_named(target.declaration.kind).subject(target, domain)
+    gone = []
+    for fault in target.declaration.known_faults:
+        law = next((law for law in laws if law.name == fault.law), None)
+        if law is None or fault.case.dtype not in domain.dtypes:
+            continue
+        trouble = law.check(fault.case, subject).trouble
+        if trouble is None or trouble.kind != fault.trouble:
+            text = f"a known fault is gone, remove its entry: {fault.note}"
+            gone.append(
+                Failure(
+                    law=fault.law,
+                    dtype=fault.case.dtype,
+                    case=fault.case,
+                    trouble=Trouble(kind="declaration", text=text),
+                    diagnosis=Diagnosis(kind="unknown", text=text),
+                    replay=replay_line(target.name, fault.case, law=fault.law),
+                )
+            )
+    return gone
 
 
 def _diagnosis(subject: Any, law: Law, case: Any, trouble: Trouble) -> Diagnosis:

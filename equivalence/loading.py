@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from equivalence.calling import LocalTarget
-from equivalence.declaration import declaration_of
+from equivalence.declaration import Declaration, declaration_of
 from equivalence.errors import InvalidRequest
 from equivalence.resolve import ResolvedTarget, closest, listed, registry
 from equivalence.signatures import options_taken
@@ -45,9 +45,22 @@ def load(resolved: ResolvedTarget) -> LocalTarget:
         options = options_taken(target.function, declaration)
         return replace(target, declaration=declaration, options=options)
     function = _callable_in(_module(resolved), resolved)
-    target = LocalTarget.of(function, name=resolved.text, facts=resolved.facts)
+    declaration = declaration_of(function) or _shipped(resolved) or Declaration()
+    declaration = declaration.but(**resolved.facts)
+    target = LocalTarget(
+        name=resolved.text,
+        function=function,
+        declaration=declaration,
+        options=options_taken(function, declaration),
+    )
     _require_positionals(function, target.declaration.kind, resolved.text)
     return target
+
+
+def _shipped(resolved: ResolvedTarget) -> Declaration | None:
+    from equivalence.registry import known_declaration
+
+    return known_declaration(resolved.place, resolved.attribute)
 
 
 def _module(resolved: ResolvedTarget) -> ModuleType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -74,15 +73,9 @@ def registered_names() -> tuple[str, ...]:
 
 def registry() -> Mapping[str, Any]:
     """Registered name -> entry with ``load() -> LocalTarget``."""
-    try:
-        found = importlib.import_module("equivalence.registry")
-    except ModuleNotFoundError as error:
-        if error.name != "equivalence.registry":
-            raise
-        return {}
-    entries = getattr(found, "entries", None) or getattr(found, "registered", None)
-    loaded = entries() if callable(entries) else entries
-    return loaded if isinstance(loaded, Mapping) else {}
+    from equivalence.registry import entries
+
+    return entries()
 
 
 def defined(path: Path) -> list[str]:

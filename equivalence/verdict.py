@@ -111,11 +111,15 @@ class LawResult:
     reasons: dict[str, int] = field(default_factory=dict)
     remarks: dict[str, int] = field(default_factory=dict)
     counterexamples: list[Counterexample] = field(default_factory=list)
+    known: str = ""
     seconds: float = 0.0
 
     @property
     def held(self) -> bool | None:
-        """False once broken; None when nothing non-vacuous was judged."""
+        """False once broken; None when nothing non-vacuous was judged.
+
+        ``known`` is the note of a fault that was expected: it is shown, and breaks nothing.
+        """
         if self.counterexamples:
             return False
         return True if self.examples else None

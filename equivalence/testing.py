@@ -1,0 +1,115 @@
+"""Turn a kernel into an ordinary parametrised pytest test: one item for each law and dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from equivalence.engine import LawSearch, Request
+from equivalence.kinds import kind_named
+from equivalence.laws import Law, all_laws, law_named
+from equivalence.outcome import Target
+from equivalence.results import Failure
+from equivalence.trials import Trials
+
+ITEM_EXAMPLES = 60
+
+
+class Disagreement(AssertionError):
+    """A law is broken; the message is the same block that the command prints."""
+
+
+def conformance(
+    target: Callable[..., Any] | str,
+    *,
+    dtypes: Iterable[str] | None = None,
+    laws: Iterable[str] | None = None,
+    examples: int = ITEM_EXAMPLES,
+    seed: int = 0,
+    **facts: Any,
+) -> Callable[..., None]:
+    """A test function for ``target``, to be bound to a name that pytest collects.
+
+    target: a callable, or whatever ``equivalence check`` takes. dtypes: the formats to check
+    (default: those declared, or float32). laws: their names (default: all that apply).
+    facts: what ``--declare`` takes, such as ``causal="lower_right"``.
+    The items run in the test process; a law that judges no case at all fails its item.
+    Raises InvalidRequest for an unknown dtype, law or fact.
+    """
+    import pytest
+
+    name = target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
+    subject = _opened(target, name, {**facts, **({"dtypes": tuple(dtypes)} if dtypes else {})})
+    declared = subject.declaration
+    formats = declared.dtypes or ("float32",)
+    chosen = [law_named(n) for n in laws] if laws is not None else list(_applicable(subject))
+    request = Request(examples=examples, seed=seed)
+
+    @cache
+    def tried(dtype: str) -> Trials:
+        return kind_named(declared.kind).trials(subject, (dtype,))
+
+    @pytest.mark.parametrize("dtype", formats)
+    @pytest.mark.parametrize("law", [law.name for law in chosen])
+    def test(law: str, dtype: str, record_property: Callable[[str, object], None]) -> None:
+        trials = tried(dtype)
+        if trials.base is None or dtype not in trials.domain.dtypes:
+            reasons = trials.not_exercised
+            text = reasons.get(f"dtype {dtype}") or reasons.get("anything", "nothing works")
+            raise Disagreement(f"{name} takes no {dtype} case: {text}")
+        search = LawSearch(subject, trials.domain.but(dtypes=(dtype,)), [law_named(law)], request)
+        search.explore(None)
+        failures: list[Failure] = []
+        search.shrink_failures(failures)
+        result = search.results()[0]
+        record_property("equivalence.law", law)
+        record_property("equivalence.checks", result.examples)
+        record_property("equivalence.vacuous", result.vacuous)
+        record_property("equivalence.refused", result.refused)
+        record_property("equivalence.used", result.used)
+        record_property("equivalence.shares", _shares_text(search))
+        if failures:
+            from equivalence.report.failure import failure_lines
+
+            blocks = ["\n".join(failure_lines(name, failure)) for failure in failures]
+            raise Disagreement("\n\n".join(blocks))
+        if result.examples:
+            return
+        if result.refused:
+            raise Disagreement(f"{name} refused every case of {law}: {next(iter(result.reasons))}")
+        pytest.skip(f"{law} says nothing about this target")
+
+    test.__doc__ = f"{name} keeps every law that applies to it."
+    return test
+
+
+def _opened(target: Callable[..., Any] | str, name: str, facts: dict[str, Any]) -> Target:
+    if isinstance(target, str):
+        from equivalence.isolation.opening import open_target
+
+        return open_target(target, facts=facts, isolate=False)
+    from equivalence.declaration import Declaration, declaration_of
+
+    declared = declaration_of(target) or Declaration()
+    kind = kind_named(facts.pop("kind", declared.kind))
+    return kind.open(target, name, facts)
+
+
+def _applicable(target: Target) -> Iterable[Law]:
+    """The laws of its kind, without those that only speak about what it does not declare."""
+    declared = target.declaration
+    needs = {
+        "masked-rows": declared.masked_rows,
+        "log-sum-exp": declared.lse,
+        "split-merge": declared.lse,
+        "hidden-nan-is-ignored": declared.hidden_nan == "ignored",
+        "gradients-agree": declared.gradients,
+        "group-gradients-sum": declared.gradients,
+    }
+    return (law for law in all_laws(declared.kind) if needs.get(law.name, True))
+
+
+def _shares_text(search: LawSearch) -> str:
+    summary = search.shares.summary()
+    return " ".join(f"{name}={value:g}" for name, value in summary.items())
