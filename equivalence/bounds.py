@@ -14,13 +14,10 @@ import numpy as np
 
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
+from equivalence.mixture import TAU, TAU_FLOAT64, Mixture, gamma, gamma_array, mixture_bound
 from equivalence.profiles import Profile
 from equivalence.reference import Attention
 
-TAU: Final = 2.0**-125
-TAU_FLOAT64: Final = 2.0**-1021
-CHUNK_ELEMENTS: Final = 1 << 20
-SCORE_ERROR_CAP: Final = 50.0
 # exp(-746) is zero in float64 already, subnormals included, and in every narrower format.
 UNDERFLOW: Final = -800.0
 
@@ -39,11 +36,6 @@ class Allowance:
     furthest: Array
     natural: Array
     in_domain: Array
-
-
-def gamma(n: float, unit: float) -> float:
-    """n u / (1 - n u), the growth of n roundings (Higham 2002, lemma 3.1); inf once n u >= 1."""
-    return n * unit / (1 - n * unit) if n * unit < 1 else float("inf")
 
 
 def score_error(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
@@ -92,57 +84,18 @@ def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Al
         batch_size, num_kv_heads, _, width = value.shape
         value = np.concatenate([value, np.zeros((batch_size, num_kv_heads, 1, width))], axis=2)
 
-    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
-    storage = format_of(inputs.dtype)
-    inner_storage = format_of(profile.store or inputs.dtype)  # the output passes through it too
-    u_out = max(storage.unit_roundoff, inner_storage.unit_roundoff)
-    eta = max(storage.half_subnormal, inner_storage.half_subnormal)
-    seen = visible.sum(axis=-1)[..., None].astype(np.float64)
     scores_off = np.where(_weightless(inputs, exact, scores_off), 0.0, scores_off)
-    capped_rows = np.asarray(scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
-    off = np.minimum(scores_off, SCORE_ERROR_CAP)
-    grown = probabilities * np.expm1(off)
-    shrunk_total = (probabilities * np.exp(-off)).sum(axis=-1)[..., None]
-    shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
-    spread = (probabilities * np.exp(off)).sum(axis=-1)[..., None] / shrunk_total
-    growth = _gamma_array(seen + 6 * profile.blocks + 4, u_a)
-
-    output = exact.output
-    allowed, furthest, natural = np.empty_like(output), np.empty_like(output), np.empty_like(output)
-    tau = TAU_FLOAT64 if inputs.dtype == "float64" else TAU
-    all_visible = bool(visible.all())
-    flat = max(1, visible.size)
-    step = max(1, CHUNK_ELEMENTS // flat)
-    for start in range(0, output.shape[-1], step):
-        part = slice(start, start + step)
-        chunk = value[:, head_of][..., part] if step < output.shape[-1] else value[:, head_of]
-        o = output[..., part]
-        # [B, H, Sq, Skv, e]: distance from the output to every value
-        distance = np.abs(chunk[:, :, None] - o[:, :, :, None])
-        magnitude = np.abs(chunk)
-        score_part = np.einsum("bhqk,bhqke->bhqe", grown, distance) / shrunk_total
-        if all_visible:
-            reach = distance.max(axis=3, initial=0.0)
-            tallest = magnitude.max(axis=2, initial=0.0)[:, :, None]
-            total = magnitude.sum(axis=2)[:, :, None]
-        else:
-            seen_here = visible[..., None]
-            reach = np.where(seen_here, distance, 0.0).max(axis=3, initial=0.0)
-            hidden_zero = np.where(seen_here, magnitude[:, :, None], 0.0)
-            tallest = hidden_zero.max(axis=3, initial=0.0)
-            total = hidden_zero.sum(axis=3)
-        weighted = np.matmul(probabilities, magnitude)
-        b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
-        w = np.where(capped_rows, tallest, np.minimum(spread * weighted, tallest))
-        inner = b_score + growth * w + (growth + u_a) * (np.abs(o) + b_score)
-        inner += profile.probability_roundings * u * w
-        inner += (tau + (eta if profile.probability_roundings else 0.0)) * total + seen * tau
-        bound = inner * (1 + u_out) + u_out * np.abs(o) + eta
-        allowed[..., part] = 2 * bound if profile.name == "f64" else bound
-        natural[..., part] = u_out * weighted
-        lowest = inputs.value[..., part].min(axis=(1, 2), initial=np.inf)[:, None, None]
-        highest = inputs.value[..., part].max(axis=(1, 2), initial=-np.inf)[:, None, None]
-        furthest[..., part] = np.maximum(np.abs(highest - o), np.abs(lowest - o))
+    mixture = Mixture(
+        probabilities=probabilities,
+        scores_off=scores_off,
+        visible=visible,
+        value=value,
+        head_of=head_of,
+        output=exact.output,
+        lowest=inputs.value.min(axis=(1, 2), initial=np.inf),
+        highest=inputs.value.max(axis=(1, 2), initial=-np.inf),
+    )
+    allowed, furthest, natural = mixture_bound(mixture, profile, inputs.dtype)
     return Allowance(
         allowed=allowed,
         furthest=furthest,
@@ -185,12 +138,6 @@ def _with_sink(
     )
 
 
-def _gamma_array(n: Array, unit: float) -> Array:
-    product = n * unit
-    with np.errstate(divide="ignore"):
-        return np.where(product < 1, product / (1 - np.minimum(product, 1.0)), 1e30)
-
-
 def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
     """Rows whose intermediate values the profile can store: bool ``[B, H, Sq]``."""
     inside = np.ones(exact.output.shape[:3], bool)
@@ -224,7 +171,7 @@ def combination_error(
     eta = max(storage.half_subnormal, inner.half_subnormal)
     tau = TAU_FLOAT64 if inputs.dtype == "float64" else TAU
     count = exact.seen[..., None].astype(np.float64) if seen is None else np.asarray(float(seen))
-    growth = _gamma_array(count + 6 * profile.blocks + 5, u_a)
+    growth = gamma_array(count + 6 * profile.blocks + 5, u_a)
     tallest = np.abs(inputs.value).max(axis=2, initial=0.0)[:, inputs.kv_head_of][:, :, None]
     once = (profile.probability_roundings * u + 2 * growth + u_a) * tallest
     once = once + (tau + eta) * count * tallest + count * tau
@@ -241,7 +188,7 @@ def lse_allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -
     """
     u_a = max(profile.accumulate_unit(inputs.dtype), format_of("float64").unit_roundoff)
     worst = score_error(inputs, exact, profile).max(axis=-1, initial=0.0)
-    growth = _gamma_array(exact.seen.astype(np.float64) + 6 * profile.blocks + 4, u_a)
+    growth = gamma_array(exact.seen.astype(np.float64) + 6 * profile.blocks + 4, u_a)
     with np.errstate(invalid="ignore"):
         size = np.abs(exact.lse) + np.log(np.maximum(exact.seen, 1)) + 2.0
         off = worst + growth + 4 * u_a * size

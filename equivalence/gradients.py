@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equivalence.bounds import gamma, score_error
+from equivalence.bounds import score_error
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
+from equivalence.mixture import gamma
 from equivalence.profiles import Profile
 from equivalence.reference import Attention
 

@@ -1,0 +1,118 @@
+"""The part of the error bound that every softmax-weighted sum of values shares.
+
+o_e = sum_j p_j v_je, where each score is off by at most D_j and the p, the v and the sum are
+rounded as a :class:`Profile` says. Kinds of attention differ in D, and in what a value v_je is
+made of: stored as it is, or rebuilt from a latent, with errors of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from equivalence.dtypes import Array, format_of
+from equivalence.profiles import Profile
+
+TAU: Final = 2.0**-125
+TAU_FLOAT64: Final = 2.0**-1021
+CHUNK_ELEMENTS: Final = 1 << 20
+SCORE_ERROR_CAP: Final = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """What is summed, with which weights, and how far off its pieces may be.
+
+    probabilities, scores_off (D) and visible ``[B, H, Sq, S]``; value and magnitude
+    ``[B, G, S, Dv]``, read by query head h at ``head_of[h]``; output ``[B, H, Sq, Dv]``;
+    lowest and highest ``[B, Dv]``, the extreme values of any head and key.
+    magnitude: |v|, or the sum of the absolute products that v is made of; None for |v|.
+    value_error: what each value is off by, in units of its magnitude. value_floor: and beyond
+    that, in absolute terms; broadcastable to ``[B, H, Sq, Dv]``.
+    """
+
+    probabilities: Array
+    scores_off: Array
+    visible: Array
+    value: Array
+    head_of: Array
+    output: Array
+    lowest: Array
+    highest: Array
+    magnitude: Array | None = None
+    value_error: float = 0.0
+    value_floor: Array | float = 0.0
+
+
+def gamma(n: float, unit: float) -> float:
+    """n u / (1 - n u), the growth of n roundings (Higham 2002, lemma 3.1); inf once n u >= 1."""
+    return n * unit / (1 - n * unit) if n * unit < 1 else float("inf")
+
+
+def gamma_array(n: Array, unit: float) -> Array:
+    """:func:`gamma` of every n; an enormous number once n u >= 1."""
+    product = n * unit
+    with np.errstate(divide="ignore"):
+        return np.where(product < 1, product / (1 - np.minimum(product, 1.0)), 1e30)
+
+
+def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array, Array, Array]:
+    """(allowed, furthest, natural) of ``equivalence.bounds.Allowance``, each ``[B, H, Sq, Dv]``."""
+    probabilities, visible = mixture.probabilities, mixture.visible
+    value, head_of, output = mixture.value, mixture.head_of, mixture.output
+    u, u_a = profile.store_unit(dtype), profile.accumulate_unit(dtype)
+    storage = format_of(dtype)
+    inner_storage = format_of(profile.store or dtype)  # the output passes through it too
+    u_out = max(storage.unit_roundoff, inner_storage.unit_roundoff)
+    eta = max(storage.half_subnormal, inner_storage.half_subnormal)
+    tau = TAU_FLOAT64 if dtype == "float64" else TAU
+    seen = visible.sum(axis=-1)[..., None].astype(np.float64)
+    capped_rows = np.asarray(mixture.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
+    off = np.minimum(mixture.scores_off, SCORE_ERROR_CAP)
+    grown = probabilities * np.expm1(off)
+    shrunk_total = (probabilities * np.exp(-off)).sum(axis=-1)[..., None]
+    shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
+    spread = (probabilities * np.exp(off)).sum(axis=-1)[..., None] / shrunk_total
+    growth = gamma_array(seen + 6 * profile.blocks + 4, u_a)
+    rounded = profile.probability_roundings * u + growth
+    rounded = rounded + mixture.value_error + rounded * mixture.value_error
+    floor = np.broadcast_to(np.asarray(mixture.value_floor, np.float64), output.shape)
+
+    allowed, furthest, natural = np.empty_like(output), np.empty_like(output), np.empty_like(output)
+    all_visible = bool(visible.all())
+    step = max(1, CHUNK_ELEMENTS // max(1, visible.size))
+    for start in range(0, output.shape[-1], step):
+        part = slice(start, start + step)
+        chunk = value[..., part][:, head_of]
+        o = output[..., part]
+        # [B, H, Sq, S, e]: distance from the output to every value
+        distance = np.abs(chunk[:, :, None] - o[:, :, :, None])
+        if mixture.magnitude is None:
+            magnitude = np.abs(chunk)
+        else:
+            magnitude = mixture.magnitude[..., part][:, head_of]
+        score_part = np.einsum("bhqk,bhqke->bhqe", grown, distance) / shrunk_total
+        if all_visible:
+            reach = distance.max(axis=3, initial=0.0)
+            tallest = magnitude.max(axis=2, initial=0.0)[:, :, None]
+            total = magnitude.sum(axis=2)[:, :, None]
+        else:
+            seen_here = visible[..., None]
+            reach = np.where(seen_here, distance, 0.0).max(axis=3, initial=0.0)
+            hidden_zero = np.where(seen_here, magnitude[:, :, None], 0.0)
+            tallest = hidden_zero.max(axis=3, initial=0.0)
+            total = hidden_zero.sum(axis=3)
+        weighted = np.matmul(probabilities, magnitude)
+        b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
+        w = np.where(capped_rows, tallest, np.minimum(spread * weighted, tallest))
+        inner = b_score + rounded * w + (growth + u_a) * (np.abs(o) + b_score)
+        inner += (tau + (eta if profile.probability_roundings else 0.0)) * total + seen * tau
+        inner += floor[..., part]
+        bound = inner * (1 + u_out) + u_out * np.abs(o) + eta
+        allowed[..., part] = 2 * bound if profile.name == "f64" else bound
+        natural[..., part] = u_out * weighted
+        lowest, highest = mixture.lowest[:, None, None, part], mixture.highest[:, None, None, part]
+        furthest[..., part] = np.maximum(np.abs(highest - o), np.abs(lowest - o))
+    return allowed, furthest, natural
