@@ -49,6 +49,8 @@ class Declaration:
     arrays, device: what it is called with, and where. options: contract options that it takes
     through ``**kwargs``, as names or as {contract name: its own keyword}.
     grouped: grouped heads are meant to work, so refusing them all is a failure.
+    evicts: "oldest" when a full cache forgets its oldest tokens. quantised: "int8" when a cache
+    keeps 8-bit numbers, with a step for each batch row and head, or finer ones.
     known_faults: faults that are known and expected, each shown again on every run.
     """
 
@@ -71,6 +73,8 @@ class Declaration:
     device: str = "cpu"
     options: tuple[str, ...] | dict[str, str] | None = None
     grouped: bool | None = None
+    evicts: str | None = None
+    quantised: str | None = None
     known_faults: tuple[KnownFault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -83,6 +87,8 @@ class Declaration:
             ("hidden_nan", HIDDEN_NAN),
             ("lse", ("natural", "base2")),
             ("arrays", ARRAYS),
+            ("evicts", ("oldest",)),
+            ("quantised", ("int8",)),
         ):
             value = getattr(self, name)
             require(
@@ -113,7 +119,26 @@ def attention(**facts: Any) -> Callable[[F], F]:
 
     The facts are those of :class:`Declaration`. The function itself is returned unchanged.
     """
-    declaration = Declaration().but(**facts)
+    return _recording("attention", facts)
+
+
+def varlen(**facts: Any) -> Callable[[F], F]:
+    """Declare a kernel for packed tokens: ``@equivalence.varlen(profile="flash", ...)``."""
+    return _recording("varlen", facts)
+
+
+def paged(**facts: Any) -> Callable[[F], F]:
+    """Declare a kernel for paged keys and values: ``@equivalence.paged(dtypes=..., ...)``."""
+    return _recording("paged", facts)
+
+
+def kv_cache(**facts: Any) -> Callable[[F], F]:
+    """Declare a factory of caches: ``@equivalence.kv_cache(evicts="oldest", ...)``."""
+    return _recording("kv_cache", facts)
+
+
+def _recording(kind: str, facts: dict[str, Any]) -> Callable[[F], F]:
+    declaration = Declaration(kind=kind).but(**facts)
 
     def record(function: F) -> F:
         setattr(function, ATTRIBUTE, declaration)

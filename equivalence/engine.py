@@ -348,6 +348,9 @@ def _outdated(target: Target, domain: Any, laws: Sequence[Law]) -> list[Failure]
 
 
 def _diagnosis(subject: Any, law: Law, case: Any, trouble: Trouble) -> Diagnosis:
+    own = kind_named(subject.target.declaration.kind).diagnose
+    if own is not None:
+        return own(subject, law.name, case, trouble)
     try:
         from equivalence.diagnose import diagnose
     except ImportError:

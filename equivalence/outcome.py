@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ class Outcome:
     ``text`` names what did). lse: the second result where one is declared. gradients: of query,
     key and value, where asked for. mutated: operands that the call wrote to. text: why it was
     refused, what was raised, or how the process ended. extra_result: a second result came back
-    that nothing declares.
+    that nothing declares. extras: further arrays that a kind of target asks for, by name.
     """
 
     status: OutcomeStatus
@@ -33,6 +33,7 @@ class Outcome:
     mutated: tuple[str, ...] = ()
     text: str = ""
     extra_result: bool = False
+    extras: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def output(self) -> Array:

@@ -17,7 +17,12 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "softcap": ("softcap", "logits_soft_cap"),
     "sinks": ("sinks",),
     "alibi_slopes": ("alibi_slopes",),
-    "kv_lengths": ("kv_lengths",),
+    "kv_lengths": ("kv_lengths", "cache_seqlens", "seq_lens"),
+    "cu_seqlens_q": ("cu_seqlens_q",),
+    "cu_seqlens_k": ("cu_seqlens_k",),
+    "max_seqlen_q": ("max_seqlen_q",),
+    "max_seqlen_k": ("max_seqlen_k",),
+    "page_table": ("page_table", "block_table", "block_tables"),
     "enable_gqa": ("enable_gqa",),
     "head_order": ("head_order",),
 }

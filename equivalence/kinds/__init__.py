@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from hypothesis import strategies as st
 
     from equivalence.outcome import Target
-    from equivalence.results import Shares
+    from equivalence.results import Diagnosis, Shares
     from equivalence.trials import Trials
+    from equivalence.verdict import Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Kind:
     subject: what the laws of this kind take beside a case; it has a ``target``.
     strategy: cases inside a domain, as ``trials`` returned it, narrowed to one dtype.
     count: adds one drawn case to the shares of a run.
+    diagnose: (subject, law name, case, trouble) -> Diagnosis, where the kind names its mistakes
+    itself; None for what ``equivalence.diagnose`` knows.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Kind:
     subject: Callable[[Target, Any], Any]
     strategy: Callable[[Any], st.SearchStrategy[Any]]
     count: Callable[[Shares, Any], None]
+    diagnose: Callable[[Any, str, Any, Trouble], Diagnosis] | None = None
 
 
 MODULES: Final = {
