@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from equivalence.inputs import AttentionInputs
 from equivalence.memory import buffer_of, lay_out
 from equivalence.outcome import Outcome
 from equivalence.signatures import options_taken
+
+# Kind -> the module whose ``call(target, inputs, output_gradient)`` calls it, if not this one.
+CALLERS: Final = {"rotary": "equivalence.rope.calling"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,10 @@ class LocalTarget:
 
     def call(self, inputs: AttentionInputs, *, output_gradient: Array | None = None) -> Outcome:
         """Call the kernel once on fresh tensors; its exceptions become outcomes."""
+        if self.declaration.kind in CALLERS:
+            other = importlib.import_module(CALLERS[self.declaration.kind])
+            outcome: Outcome = other.call(self, inputs, output_gradient)
+            return outcome
         operands = {
             name: _operand(name, inputs, self.declaration.layout)
             for name in ("query", "key", "value")

@@ -18,6 +18,8 @@ MASKED_ROWS: Final = ("zeros", "nan", "uniform", "finite")
 LAYOUTS: Final = ("BHSD", "BSHD")
 ARRAYS: Final = ("torch", "numpy", "jax", "mlx")
 HIDDEN_NAN: Final = ("ignored", "leaks")
+PAIRINGS: Final = ("half", "interleaved")
+TABLES: Final = ("float32", "float64", "bfloat16")
 KINDS: Final = ("attention", "varlen", "paged", "mla", "rotary", "kv_cache", "converter")
 
 
@@ -48,6 +50,8 @@ class Declaration:
     when a second result is the log-sum-exp. mask_and_causal: both may be given, meaning AND.
     arrays, device: what it is called with, and where. options: contract options that it takes
     through ``**kwargs``, as names or as {contract name: its own keyword}.
+    pairing, tables: of a rotary embedding, how channels are paired ("half" or "interleaved") and
+    the format in which its angles and tables are computed (float32 unless declared).
     grouped: grouped heads are meant to work, so refusing them all is a failure.
     evicts: "oldest" when a full cache forgets its oldest tokens. quantised: "int8" when a cache
     keeps 8-bit numbers, with a step for each batch row and head, or finer ones.
@@ -73,6 +77,8 @@ class Declaration:
     device: str = "cpu"
     options: tuple[str, ...] | dict[str, str] | None = None
     grouped: bool | None = None
+    pairing: str | None = None
+    tables: str | None = None
     evicts: str | None = None
     quantised: str | None = None
     known_faults: tuple[KnownFault, ...] = ()
@@ -130,6 +136,11 @@ def varlen(**facts: Any) -> Callable[[F], F]:
 def paged(**facts: Any) -> Callable[[F], F]:
     """Declare a kernel for paged keys and values: ``@equivalence.paged(dtypes=..., ...)``."""
     return _recording("paged", facts)
+
+
+def rotary(**facts: Any) -> Callable[[F], F]:
+    """Declare a rotary embedding: ``@equivalence.rotary(pairing="interleaved", ...)``."""
+    return _recording("rotary", facts)
 
 
 def kv_cache(**facts: Any) -> Callable[[F], F]:

@@ -363,11 +363,12 @@ def _note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
     """Crashes in trials and refused declarations are failures with their tiny case."""
     from equivalence.replay import replay_line
 
+    agreement = all_laws(result.kind)[0].name
     for case, outcome in trials.crashes[:1]:
         kind = {"died": "crash", "hung": "hang", "memory": "memory"}[outcome.status]
         result.failures.append(
             Failure(
-                law="agrees-with-float64",
+                law=agreement,
                 dtype=case.dtype,
                 case=case,
                 trouble=Trouble(kind=kind, text=outcome.text),
@@ -378,7 +379,7 @@ def _note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
     for case, text in trials.contradictions:
         result.failures.append(
             Failure(
-                law="agrees-with-float64",
+                law=agreement,
                 dtype=case.dtype,
                 case=case,
                 trouble=Trouble(kind="declaration", text=text),

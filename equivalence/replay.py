@@ -155,6 +155,10 @@ def _typed(constructor: Callable[..., Any], field: str, value: Any, text: str) -
         if type(value) in _alternatives(hints[field]):
             return value
         raise _refusal(text, f"{name}.{field} cannot be a {type(value).__name__}")
+    if isinstance(value, dict) and not any(
+        get_origin(hint) in (dict, Mapping) for hint in _alternatives(hints[field])
+    ):  # msgspec would take it for the fields of a part
+        raise _refusal(text, f"{name}.{field} cannot be a dict")
     try:
         msgspec.convert(value, hints[field], strict=True)
     except msgspec.ValidationError as error:

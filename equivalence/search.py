@@ -13,6 +13,15 @@ from hypothesis import strategies as st
 
 SHRINK_SECONDS: Final = 4.0
 POLISH_CALLS: Final = 400
+SIZES: Final = (
+    "batch_size",
+    "num_kv_heads",
+    "group_size",
+    "q_len",
+    "kv_len",
+    "seq_len",
+    "head_dim",
+)
 
 
 class _Enough(KeyboardInterrupt):
@@ -113,7 +122,7 @@ def _drive(
 def size_of(case: Any) -> tuple[int, int, str]:
     """An order on cases: fewer elements first, then fewer words, then the text."""
     sizes = 1
-    for name in ("batch_size", "num_kv_heads", "group_size", "q_len", "kv_len", "head_dim"):
+    for name in SIZES:
         sizes += getattr(case, name, 0)
     sizes += getattr(case, "value_head_dim", None) or 0
     text = repr(case)

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from equivalence.declaration import Declaration
 
-ALIASES: Final[dict[str, tuple[str, ...]]] = {
+Aliases = dict[str, tuple[str, ...]]
+
+ALIASES: Final[Aliases] = {
     "mask": ("attn_mask", "mask", "bias", "attn_bias"),
     "causal": ("is_causal", "causal"),
     "scale": ("scale", "softmax_scale", "sm_scale"),
@@ -26,6 +28,17 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "enable_gqa": ("enable_gqa",),
     "head_order": ("head_order",),
 }
+ALIASES_OF: Final[dict[str, Aliases]] = {
+    "rotary": {
+        "theta": ("theta", "rope_theta", "base"),
+        "rotary_dim": ("rotary_dim",),
+        "interleaved": ("interleaved",),
+        "scaling": ("scaling", "rope_scaling", "rope_parameters"),
+        "attention_factor": ("attention_factor",),
+    },
+}
+# How many tensors stand before the options, where it is not three.
+TENSORS: Final = {"rotary": 2}
 
 
 def options_taken(function: Callable[..., Any], declaration: Declaration) -> dict[str, str]:
@@ -34,22 +47,23 @@ def options_taken(function: Callable[..., Any], declaration: Declaration) -> dic
     A builtin or ``*args`` callable has no readable signature: it takes what it declares.
     """
     declared = declaration.options or ()
+    aliases = ALIASES_OF.get(declaration.kind, ALIASES)
     if isinstance(declared, dict):
         taken = dict(declared)
     else:
-        taken = {_contract_name(name): name for name in declared}
+        taken = {_contract_name(name, aliases): name for name in declared}
     try:
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):
         return taken
-    positional_trio = set(list(parameters)[:3])
-    for option, keywords in ALIASES.items():
+    tensors = set(list(parameters)[: TENSORS.get(declaration.kind, 3)])
+    for option, keywords in aliases.items():
         for keyword in keywords:
             parameter = parameters.get(keyword)
             if (
                 option not in taken
                 and parameter is not None
-                and keyword not in positional_trio
+                and keyword not in tensors
                 and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
             ):
                 taken[option] = keyword
@@ -65,8 +79,8 @@ def takes_any_keyword(function: Callable[..., Any]) -> bool:
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
-def _contract_name(keyword: str) -> str:
-    for option, keywords in ALIASES.items():
+def _contract_name(keyword: str, aliases: Aliases) -> str:
+    for option, keywords in aliases.items():
         if keyword == option or keyword in keywords:
             return option
     return keyword

@@ -1,0 +1,134 @@
+"""The loop inside a worker process: import the target, then answer calls until the end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+from dataclasses import replace
+from typing import Final
+
+import psutil
+
+from equivalence import isolation
+from equivalence.calling import LocalTarget
+from equivalence.errors import InvalidRequest
+from equivalence.isolation import settling, wire
+from equivalence.isolation.channel import Channel
+from equivalence.isolation.server import CUT_OFF
+from equivalence.loading import load
+from equivalence.outcome import Outcome
+from equivalence.replay import parse_case
+from equivalence.resolve import resolve
+
+OUT_OF_MEMORY: Final = re.compile(
+    r"MemoryError|can't allocate memory|not enough memory|out of memory|bad_alloc"
+    r"|Cannot allocate memory|Unable to allocate",
+    re.IGNORECASE,
+)
+
+
+def serve(channel: Channel, output: int) -> None:
+    """Answer the messages of ``channel``; returns when its other end is closed."""
+    isolation.inside_worker = True
+    settling.redirect(output)
+    settling.leave_traces(output)
+    process = os.getpid()
+    target: LocalTarget | None = None
+    while True:
+        try:
+            message = wire.decode(channel.receive())
+        except (EOFError, OSError):
+            return
+        settling.keep_short(output)
+        try:
+            answer: wire.Message
+            match message:
+                case wire.Open():
+                    target = _open(message)
+                    answer = _ready(target)
+                    if target.declaration.device == "cpu":  # CUDA reserves far more than it uses
+                        settling.limit_memory(message.memory)
+                case wire.Call() if target is not None:
+                    answer = wire.Answer(outcome=wire.flat(_called(target, message)))
+                case wire.Ask() if target is not None:
+                    answer = _asked(target, message)
+                case _:
+                    answer = wire.Refuse(text=f"a worker cannot answer {type(message).__name__}")
+        except InvalidRequest as refusal:
+            answer = wire.Refuse(text=str(refusal))
+        if os.getpid() != process:  # the target forked, and this is the copy
+            os._exit(0)
+        try:
+            channel.send(_encoded(answer))
+        except OSError:
+            os._exit(CUT_OFF)
+
+
+def _encoded(answer: wire.Message) -> bytes:
+    try:
+        return wire.encode(answer)
+    except InvalidRequest as refusal:
+        if isinstance(answer, wire.Answer):
+            text = f"returned what is not an array of numbers: {refusal}"
+            return wire.encode(
+                wire.Answer(outcome=wire.flat(Outcome(status="returned", text=text)))
+            )
+        return wire.encode(wire.Refuse(text=str(refusal)))
+
+
+def _open(message: wire.Open) -> LocalTarget:
+    os.chdir(message.folder)
+    os.environ.clear()
+    os.environ.update(message.environment)
+    sys.path[:] = message.path
+    torch = sys.modules.get("torch")
+    if message.threads is not None and torch is not None:
+        torch.set_num_threads(message.threads)
+    resolved = resolve(message.text, facts=wire.facts_of(message.facts))
+    if resolved.form != "registered":
+        # For good, so that an import inside the function finds its neighbours too.
+        folder = os.path.dirname(resolved.place) if resolved.form == "file" else message.folder
+        sys.path.insert(0, folder)
+    target = load(resolved)
+    gc.freeze()
+    return target
+
+
+def _ready(target: LocalTarget) -> wire.Ready:
+    return wire.Ready(
+        declaration=wire.flat_declaration(target.declaration),
+        options=dict(target.options),
+        excludes=target.declaration.supports is not None,
+        resident=psutil.Process().memory_info().rss,
+    )
+
+
+def _called(target: LocalTarget, call: wire.Call) -> Outcome:
+    inputs = wire.call_as_inputs(call)
+    try:
+        outcome = target.call(inputs, output_gradient=call.output_gradient)
+    except BaseException as error:  # SystemExit and the like, which no loop here may follow
+        return Outcome(status="raised", text=_said(error))
+    if outcome.status == "raised" and OUT_OF_MEMORY.search(outcome.text):
+        return replace(outcome, status="memory")
+    return outcome
+
+
+def _asked(target: LocalTarget, ask: wire.Ask) -> wire.Message:
+    try:
+        answer = target.supports(parse_case(ask.case))
+    except InvalidRequest:
+        raise
+    except BaseException as error:
+        return wire.Refuse(text=f"the declared supports() fails on {ask.case}: {_said(error)}")
+    return wire.Said(supports=answer if isinstance(answer, str) else bool(answer))
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an exception whose own text fails
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

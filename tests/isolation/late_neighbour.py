@@ -1,0 +1,5 @@
+"""Imported by kernels.py inside a call."""
+
+
+def copied(tensor):
+    return tensor.clone()

@@ -1,0 +1,5 @@
+"""Imported by kernels.py while it loads."""
+
+
+def copied(tensor):
+    return tensor.clone()
