@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,17 +24,46 @@ REMEMBERED: Final = 48
 T = TypeVar("T")
 
 
-class Subject:
-    """What laws are checked on.
+class CallInputs(Protocol):
+    """What the inputs of every kind have; hashed by identity."""
+
+    @property
+    def dtype(self) -> str:
+        """The format that the tensors are stored in."""
+
+
+CaseT = TypeVar("CaseT")
+DomainT = TypeVar("DomainT")
+InputsT = TypeVar("InputsT", bound=CallInputs)
+
+
+class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
+    """What the laws of one kind of softmax-weighted sum ``[B, H, Sq, Dv]`` are checked on.
 
     Calls, references and bounds are remembered per inputs object, so that the laws that look at
     one case share them.
     """
 
-    def __init__(self, target: Target, domain: Domain) -> None:
+    def __init__(self, target: Target, domain: DomainT) -> None:
         self.target = target
         self.domain = domain
-        self._memory: OrderedDict[tuple[str, AttentionInputs], Any] = OrderedDict()
+        self._memory: OrderedDict[tuple[str, InputsT], Any] = OrderedDict()
+
+    @abstractmethod
+    def inputs(self, case: CaseT) -> InputsT:
+        """The tensors of ``case``."""
+
+    @abstractmethod
+    def evaluate(self, inputs: InputsT) -> Attention:
+        """The float64 reference of ``inputs``."""
+
+    @abstractmethod
+    def bound(self, inputs: InputsT, exact: Attention, profile: Profile) -> Allowance:
+        """The error bound of ``inputs`` under ``profile``."""
+
+    @abstractmethod
+    def output_shape(self, inputs: InputsT) -> tuple[int, ...]:
+        """``(B, H, Sq, Dv)``, what a call must return."""
 
     @property
     def declared(self) -> Any:
@@ -44,11 +74,7 @@ class Subject:
         """The precision profile that judges ``dtype``."""
         return profile_for(dtype, self.target.declaration.profile)
 
-    def inputs(self, case: AttentionCase) -> AttentionInputs:
-        """The tensors of ``case``."""
-        return attention_inputs(case)
-
-    def _once(self, what: str, inputs: AttentionInputs, make: Callable[[], T]) -> T:
+    def _once(self, what: str, inputs: InputsT, make: Callable[[], T]) -> T:
         key = (what, inputs)
         if key not in self._memory:
             self._memory[key] = make()
@@ -57,26 +83,26 @@ class Subject:
         answer: T = self._memory[key]
         return answer
 
-    def call(self, inputs: AttentionInputs) -> Outcome:
+    def call(self, inputs: InputsT) -> Outcome:
         """The target's outcome; the first one, when the same inputs were asked before."""
         return self._once("call", inputs, lambda: self.target.call(inputs))
 
-    def call_again(self, inputs: AttentionInputs, output_gradient: Array | None = None) -> Outcome:
+    def call_again(self, inputs: InputsT, output_gradient: Array | None = None) -> Outcome:
         """A fresh call that is not remembered."""
         return self.target.call(inputs, output_gradient=output_gradient)
 
-    def exact(self, inputs: AttentionInputs) -> Attention:
-        """float64 attention of ``inputs``."""
-        return self._once("exact", inputs, lambda: attention(inputs))
+    def exact(self, inputs: InputsT) -> Attention:
+        """The float64 reference of ``inputs``, evaluated once."""
+        return self._once("exact", inputs, lambda: self.evaluate(inputs))
 
-    def allowance(self, inputs: AttentionInputs) -> Allowance:
+    def allowance(self, inputs: InputsT) -> Allowance:
         """The error bound of ``inputs`` under the profile of their dtype."""
         profile = self.profile(inputs.dtype)
         return self._once(
-            "allowance", inputs, lambda: allowance(inputs, self.exact(inputs), profile)
+            "allowance", inputs, lambda: self.bound(inputs, self.exact(inputs), profile)
         )
 
-    def unusable(self, inputs: AttentionInputs, outcome: Outcome) -> Verdict | None:
+    def unusable(self, inputs: InputsT, outcome: Outcome) -> Verdict | None:
         """The verdict on an outcome that holds no output of the right shape and dtype."""
         match outcome.status:
             case "refused":
@@ -89,7 +115,7 @@ class Subject:
                 return broken(Trouble(kind="memory", text=outcome.text))
             case "returned":
                 pass
-        expected = (*inputs.query.shape[:3], inputs.value.shape[3])
+        expected = self.output_shape(inputs)
         if outcome.stored is None:
             return broken(Trouble(kind="wrong-shape", text=outcome.text))
         if outcome.stored.shape != expected:
@@ -100,7 +126,7 @@ class Subject:
             return broken(Trouble(kind="wrong-dtype", text=text))
         return None
 
-    def judge(self, inputs: AttentionInputs, outcome: Outcome) -> Verdict:
+    def judge(self, inputs: InputsT, outcome: Outcome) -> Verdict:
         """Compare an outcome with float64 attention, on the rows that see at least one key."""
         if (problem := self.unusable(inputs, outcome)) is not None:
             return problem
@@ -114,7 +140,7 @@ class Subject:
         )
         return self.verdict(facts, inputs, kind="outside-bound", than="float64 attention")
 
-    def sound(self, inputs: AttentionInputs, outcome: Outcome) -> bool:
+    def sound(self, inputs: InputsT, outcome: Outcome) -> bool:
         """Whether an outcome agrees with float64 attention.
 
         A law that relates two calls starts from a sound one: the bounds are those of correct
@@ -122,9 +148,7 @@ class Subject:
         """
         return self._once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
 
-    def verdict(
-        self, facts: Comparison, inputs: AttentionInputs, *, kind: str, than: str
-    ) -> Verdict:
+    def verdict(self, facts: Comparison, inputs: InputsT, *, kind: str, than: str) -> Verdict:
         """Turn the facts of a comparison into a verdict; ``than`` says what it disagrees with."""
         remarks: tuple[str, ...] = ()
         if facts.unjudged_nonfinite:
@@ -151,7 +175,7 @@ class Subject:
 
     def same(
         self,
-        inputs: AttentionInputs,
+        inputs: InputsT,
         actual: Array,
         expected: Array,
         *,
@@ -176,6 +200,26 @@ class Subject:
             actual, expected, both, dtype=inputs.dtype, rows=seen if rows is None else rows & seen
         )
         return self.verdict(facts, inputs, kind=kind, than=than)
+
+
+class Subject(SubjectOf[AttentionCase, Domain, AttentionInputs]):
+    """What the laws of attention are checked on."""
+
+    def inputs(self, case: AttentionCase) -> AttentionInputs:
+        """The tensors of ``case``."""
+        return attention_inputs(case)
+
+    def evaluate(self, inputs: AttentionInputs) -> Attention:
+        """float64 attention of ``inputs``."""
+        return attention(inputs)
+
+    def bound(self, inputs: AttentionInputs, exact: Attention, profile: Profile) -> Allowance:
+        """The error bound of ``inputs`` under ``profile``."""
+        return allowance(inputs, exact, profile)
+
+    def output_shape(self, inputs: AttentionInputs) -> tuple[int, ...]:
+        """``(B, H, Sq, Dv)``, what a call must return."""
+        return (*inputs.query.shape[:3], inputs.value.shape[3])
 
 
 def whereabouts(wrong: Array) -> str:
