@@ -108,6 +108,8 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
             status="inapplicable",
             remarks=(f"rows that see no key hold {_what_is_there(actual[empty])}",),
         )
+    if inputs.sinks is not None:
+        policy = "zeros"  # not a matter of policy: the sink takes the whole row and has no value
     mean = inputs.value.mean(axis=2, keepdims=True)[:, inputs.kv_head_of]
     slack = np.broadcast_to(
         combination_error(inputs, exact, subject.profile(inputs.dtype), seen=case.kv_len),
