@@ -56,8 +56,8 @@ def open_target(
         return _noted(LocalTarget.of(target, name=text or name_of(target), facts=facts), why)
     # It may have been declared after its import, which a worker would not see.
     declared = declaration_of(target)
-    stated = {} if declared is None else stated(declared)
-    return _isolated(text, {**stated, **dict(facts or {})}, limits)
+    own = {} if declared is None else stated(declared)
+    return _isolated(text, {**own, **dict(facts or {})}, limits)
 
 
 def note_of(target: Target) -> str:
