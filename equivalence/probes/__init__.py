@@ -1,1 +1,9 @@
 """Questions that a black box answers in a few calls."""
+
+from __future__ import annotations
+
+from equivalence.probes.asking import Asker, NotAnswered
+from equivalence.probes.battery import battery
+from equivalence.probes.card import IdentityCard
+
+__all__ = ["Asker", "IdentityCard", "NotAnswered", "battery"]
