@@ -19,7 +19,10 @@ from equivalence.outcome import Outcome
 from equivalence.signatures import options_taken
 
 # Kind -> the module whose ``call(target, inputs, output_gradient)`` calls it, if not this one.
-CALLERS: Final = {"rotary": "equivalence.rope.calling"}
+CALLERS: Final = {
+    "mla": "equivalence.latent.calling",
+    "rotary": "equivalence.rope.calling",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +57,26 @@ class LocalTarget:
             name: _operand(name, inputs, self.declaration.layout)
             for name in ("query", "key", "value")
         }
-        keywords = _keyword_arrays(inputs, self.options)
+        return self.call_with(
+            operands, _keyword_arrays(inputs, self.options), inputs.dtype, output_gradient
+        )
+
+    def call_with(
+        self,
+        operands: Mapping[str, Array],
+        keywords: Mapping[str, Any],
+        dtype: str,
+        output_gradient: Array | None = None,
+    ) -> Outcome:
+        """Call the kernel on positional and keyword arrays, both by contract name.
+
+        They are handed over as they lie in memory, and looked at afterwards: what the kernel
+        wrote to is ``mutated``.
+        """
         held = {**operands, **{k: v for k, v in keywords.items() if isinstance(v, np.ndarray)}}
         before = {name: buffer_of(array).copy() for name, array in held.items()}
         try:
-            outcome = self._run(operands, keywords, inputs, output_gradient)
+            outcome = self._run(operands, keywords, dtype, output_gradient)
         except (Unsupported, NotImplementedError) as refusal:
             return Outcome(status="refused", text=_said(refusal))
         except MemoryError as error:
@@ -83,7 +101,7 @@ class LocalTarget:
         self,
         operands: Mapping[str, Array],
         keywords: Mapping[str, Any],
-        inputs: AttentionInputs,
+        dtype: str,
         output_gradient: Array | None,
     ) -> Outcome:
         declared = self.declaration
@@ -106,7 +124,7 @@ class LocalTarget:
         if found is None:
             text = f"returned {type(result).__name__}, not an array"
             return Outcome(status="returned", text=text)
-        array, dtype = found
+        array, stored_as = found
         gradients = None
         if output_gradient is not None:
             gradients = _gradients(result, trio, output_gradient, inputs, declared)
@@ -114,7 +132,7 @@ class LocalTarget:
         return Outcome(
             status="returned",
             stored=_as_bhsd(array, declared.layout),
-            dtype=dtype,
+            dtype=stored_as,
             lse=None if lse is None else np.asarray(lse[0], np.float64),
             gradients=gradients,
             extra_result=second is not None and not declared.lse,

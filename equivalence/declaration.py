@@ -138,6 +138,11 @@ def paged(**facts: Any) -> Callable[[F], F]:
     return _recording("paged", facts)
 
 
+def mla(**facts: Any) -> Callable[[F], F]:
+    """Declare a kernel of latent attention: ``@equivalence.mla(profile="flash", ...)``."""
+    return _recording("mla", facts)
+
+
 def rotary(**facts: Any) -> Callable[[F], F]:
     """Declare a rotary embedding: ``@equivalence.rotary(pairing="interleaved", ...)``."""
     return _recording("rotary", facts)

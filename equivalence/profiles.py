@@ -16,7 +16,9 @@ class Profile:
     """The roundings that one way of computing attention makes, counted for the error bound.
 
     score_roundings (n_s), probability_roundings (n_p), query_roundings (n_q, on q and k before
-    their product) and bias_roundings (n_b) count roundings to the storage format.
+    their product) and bias_roundings (n_b) count roundings to the storage format;
+    projection_roundings (n_w) those of what latent attention makes with its up-projections:
+    absorbed queries and latent sums, or expanded keys and values.
     ``store`` and ``accumulate`` name the formats whose unit roundoffs are u and u_a; None is the
     dtype of the case. ``exp_ulps`` is the error of exp in units of u_a, ``tanh_error`` the extra
     relative error of a fast tanh, ``blocks`` the number of blocks of an online softmax.
@@ -29,6 +31,7 @@ class Profile:
     probability_roundings: int = 0
     query_roundings: int = 0
     bias_roundings: int = 0
+    projection_roundings: int = 0
     store: str | None = None
     accumulate: str | None = "float32"
     exp_ulps: float = 4.0
@@ -54,6 +57,7 @@ def _stored(
         probability_roundings=n_p,
         query_roundings=n_q,
         bias_roundings=n_b,
+        projection_roundings=int(name != "f32"),
         accumulate=accumulate,
         scores_overflow=n_s > 0,
     )
@@ -74,6 +78,7 @@ PROFILES: Final[dict[str, Profile]] = {
             probability_roundings=2,
             query_roundings=2,
             bias_roundings=1,
+            projection_roundings=3,  # latent, up-projection, and their product
             store="float32",
         ),
         Profile(
@@ -82,6 +87,7 @@ PROFILES: Final[dict[str, Profile]] = {
             probability_roundings=2,
             query_roundings=2,
             bias_roundings=1,
+            projection_roundings=3,  # latent, up-projection, and their product
             store="bfloat16",
         ),
         Profile(
@@ -89,6 +95,7 @@ PROFILES: Final[dict[str, Profile]] = {
             score_roundings=3,
             probability_roundings=1,
             bias_roundings=1,
+            projection_roundings=1,
             tanh_error=2.0**-10,
             scores_overflow=True,
         ),

@@ -21,6 +21,8 @@ SIZES: Final = (
     "kv_len",
     "seq_len",
     "head_dim",
+    "latent_dim",
+    "rope_dim",
 )
 
 

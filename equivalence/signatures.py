@@ -29,6 +29,7 @@ ALIASES: Final[Aliases] = {
     "head_order": ("head_order",),
 }
 ALIASES_OF: Final[dict[str, Aliases]] = {
+    "mla": {"scale": ALIASES["scale"]},
     "rotary": {
         "theta": ("theta", "rope_theta", "base"),
         "rotary_dim": ("rotary_dim",),
@@ -38,7 +39,7 @@ ALIASES_OF: Final[dict[str, Aliases]] = {
     },
 }
 # How many tensors stand before the options, where it is not three.
-TENSORS: Final = {"rotary": 2}
+TENSORS: Final = {"mla": 6, "rotary": 2}
 
 
 def options_taken(function: Callable[..., Any], declaration: Declaration) -> dict[str, str]:
