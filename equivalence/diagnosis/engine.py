@@ -1,0 +1,170 @@
+"""From a counterexample to the name of the mistake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equivalence.case import AttentionCase
+from equivalence.diagnosis.evidence import explains, look, sights
+from equivalence.diagnosis.imagining import Sight, Suspect
+from equivalence.diagnosis.numbers import (
+    finite_minimum_rows,
+    fitted_factor,
+    loose_precision,
+    overflow,
+)
+from equivalence.diagnosis.table import suspects
+from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, direct, options_of
+from equivalence.domain import Domain
+from equivalence.inputs import attention_inputs
+from equivalence.outcome import Target
+from equivalence.probes.card import IdentityCard
+from equivalence.results import Diagnosis
+from equivalence.verdict import Trouble
+
+
+def diagnose(
+    target: Target,
+    domain: Domain,
+    law_name: str,
+    case: Any,
+    trouble: Trouble,
+    card: IdentityCard | None = None,
+) -> Diagnosis:
+    """Name the mistake that makes ``target`` break ``law_name`` on ``case``.
+
+    Troubles that name themselves come first. Otherwise the target is called on the case and on
+    larger variants of it, and every suspect of the table is asked whether it explains what came
+    back, within the bound. The one that explains most wins, and of those the simplest.
+    """
+    found = direct(trouble, case)
+    if found is not None or not isinstance(case, AttentionCase):
+        return found or Diagnosis(kind="unknown", text=trouble.text)
+    if not _repeats(target, case):
+        text = "the same call gives different answers, so nothing else can be said of it"
+        return Diagnosis(kind="determinism", text=text)
+    seen = sights(target, case, domain)
+    if not seen:
+        return _fallback(trouble, case)
+    verdict = _strides(target, seen[0]) or overflow(seen[0]) or finite_minimum_rows(seen[0])
+    if verdict is not None:
+        return verdict
+    return (
+        judged(seen)
+        or fitted_factor(seen)
+        or loose_precision(seen)
+        or _batch_alone(target, seen[0])
+        or _by_card(card, case)
+        or _fallback(trouble, case, seen[0])
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A suspect that explains the first sight, and on how many others it does, or does not."""
+
+    suspect: Suspect
+    confirmed: int
+    refuted: int
+
+
+def judged(seen: list[Sight]) -> Diagnosis | None:
+    """The best standing suspect; None where the best one explains the first sight only."""
+    standings = []
+    for suspect in suspects(seen[0]):
+        if explains(suspect, seen[0]) is not True:
+            continue
+        answers = [explains(suspect, sight) for sight in seen[1:]]
+        standings.append(
+            Standing(suspect=suspect, confirmed=answers.count(True), refuted=answers.count(False))
+        )
+    if not standings:
+        return None
+    best = min(standings, key=lambda s: (-s.confirmed, s.refuted, s.suspect.cost))
+    if best.refuted and not best.confirmed:
+        return None
+    suspect = best.suspect
+    declare = f"; if that is meant: --declare {suspect.declare}" if suspect.declare else ""
+    return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{declare}")
+
+
+def _repeats(target: Target, case: AttentionCase) -> bool:
+    """Whether three more calls agree to within a hundredth."""
+    inputs = attention_inputs(case)
+    outputs = []
+    for _ in range(3):
+        outcome = target.call(inputs)
+        if outcome.stored is None:
+            return True
+        outputs.append(outcome.output)
+    return all(np.allclose(o, outputs[0], rtol=1e-2, equal_nan=True) for o in outputs[1:])
+
+
+def _strides(target: Target, sight: Sight) -> Diagnosis | None:
+    """Right on contiguous tensors with the same numbers."""
+    memory = sight.inputs.memory
+    if memory == "contiguous":
+        return None
+    plain = look(target, sight.case, sight.inputs.but(memory="contiguous"))
+    if plain is None or plain.wrong.any():
+        return None
+    text = f"right on contiguous tensors with the same numbers, wrong on {memory} ones"
+    for suspect in suspects(sight):
+        if suspect.kind == "strides" and explains(suspect, sight):
+            return Diagnosis(kind="strides", text=f"{text}: {suspect.sentence}")
+    return Diagnosis(kind="strides", text=text)
+
+
+def _batch_alone(target: Target, sight: Sight) -> Diagnosis | None:
+    """Each batch row is right when it is alone."""
+    inputs = sight.inputs
+    size = inputs.query.shape[0]
+    if size < 2:
+        return None
+    for row in range(size):
+        part = slice(row, row + 1)
+        mask = inputs.mask
+        alone = inputs.but(
+            query=inputs.query[part],
+            key=inputs.key[part],
+            value=inputs.value[part],
+            mask=mask if mask is None or mask.shape[0] == 1 else mask[part],
+            kv_lengths=None if inputs.kv_lengths is None else inputs.kv_lengths[part],
+        )
+        seen = look(target, sight.case, alone)
+        if seen is None or seen.wrong.any():
+            return None
+    rows = [int(b) for b in np.flatnonzero(sight.wrong.any(axis=(1, 2, 3)))]
+    text = f"batch rows {rows} of {size} are wrong in the batch, and right alone"
+    return Diagnosis(kind="batch-dependence", text=text)
+
+
+def _by_card(card: IdentityCard | None, case: AttentionCase) -> Diagnosis | None:
+    """What the probes found, where that is about something that the case uses."""
+    from equivalence.diagnosis.by_card import faults
+
+    if card is None:
+        return None
+    return next(faults(card, case), None)
+
+
+def _fallback(trouble: Trouble, case: AttentionCase, sight: Sight | None = None) -> Diagnosis:
+    """The kind that the law itself is about, or unknown with what is known."""
+    text = trouble.text + (f" ({trouble.where})" if trouble.where else "")
+    if trouble.kind == "ignored-option":
+        used = options_of(case)
+        kind = OPTION_KINDS.get(used[0], "ignored-option") if used else "ignored-option"
+        return Diagnosis(kind=kind, text=text)
+    if trouble.kind in FALLBACK:
+        return Diagnosis(kind=FALLBACK[trouble.kind], text=text)
+    if sight is not None and not np.isfinite(sight.actual[sight.wrong]).all():
+        finite = all(
+            np.isfinite(x).all() for x in (sight.inputs.query, sight.inputs.key, sight.inputs.value)
+        )
+        if not finite:
+            return Diagnosis(kind="nan-propagation", text=text)
+        text += "; a non-finite number appears that no known overflow explains"
+    return Diagnosis(kind="unknown", text=text)

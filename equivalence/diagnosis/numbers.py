@@ -1,0 +1,195 @@
+"""Causes in the arithmetic: overflow, rows of finite minima, precision, a fitted factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from equivalence.bounds import allowance
+from equivalence.compare import compare
+from equivalence.diagnosis.evidence import fits
+from equivalence.diagnosis.imagining import Sight, World, from_scores
+from equivalence.dtypes import Array, format_of
+from equivalence.inputs import AttentionInputs
+from equivalence.probes.precision import CANDIDATES, candidate
+from equivalence.profiles import PROFILES
+from equivalence.reference import attention
+from equivalence.results import Diagnosis
+
+EXP_LIMIT = {"float64": 709.0, "float32": 88.0, "bfloat16": 88.0, "float16": 11.0}
+
+
+def overflow(sight: Sight) -> Diagnosis | None:
+    """Why a finite computation came out non-finite, or lost its largest scores."""
+    inputs, exact = sight.inputs, sight.exact
+    if not all(np.isfinite(x).all() for x in (inputs.query, inputs.key, inputs.value)):
+        return None
+    limit = format_of(inputs.dtype).max_finite
+    largest = float(np.abs(exact.dots).max(initial=0.0))
+    broken = bool((~np.isfinite(sight.actual) & sight.wrong).any())
+    half = limit if inputs.dtype == "float16" else 65504.0
+    if largest > half and (broken or _fits_overflown(sight, half)):
+        name = "float16" if half == 65504.0 else inputs.dtype
+        text = f"q.k reaches {largest:.4g} before it is scaled, beyond the largest {name} {half:g}"
+        return Diagnosis(kind="overflow", text=text)
+    if not broken:
+        return None
+    values = float(np.abs(inputs.value).max(initial=0.0))
+    keys = int(exact.seen.max(initial=0))
+    if keys * values > limit and values <= limit:
+        text = (
+            f"the sum of {keys} values of up to {values:g} overflows {inputs.dtype} ({limit:g}): "
+            "it is not normalised before it is stored"
+        )
+        return Diagnosis(kind="overflow", text=text)
+    scores = np.where(exact.visible, np.abs(exact.scores), 0.0)
+    reach = float(scores[scores < 1e30].max(initial=0.0))
+    if reach > EXP_LIMIT[inputs.dtype]:
+        text = f"exp of a score of {reach:.4g} leaves its range: the maximum is not subtracted"
+        return Diagnosis(kind="overflow", text=text)
+    return None
+
+
+def _fits_overflown(sight: Sight, limit: float) -> bool:
+    """Whether the output is that of scores whose products beyond ``limit`` are lost or clipped."""
+    inputs, dots = sight.inputs, sight.exact.dots
+    bias = 0.0 if inputs.bias is None else inputs.bias
+    lost = sight.exact.visible & (dots > -limit)
+    clipped = inputs.scale_value * np.clip(dots, -limit, limit) + bias
+    return fits(from_scores(inputs, sight.exact.scores, lost), sight) or fits(
+        from_scores(inputs, clipped), sight
+    )
+
+
+def finite_minimum_rows(sight: Sight) -> Diagnosis | None:
+    """Wrong in nothing but rows whose every key has a huge negative bias."""
+    bias = sight.inputs.bias
+    if bias is None or sight.inputs.mask is None:
+        return None
+    low = np.broadcast_to(bias <= -1e3, sight.exact.visible.shape) | ~sight.exact.visible
+    buried = low.all(axis=-1)
+    wrong = sight.wrong.any(axis=-1)
+    if not wrong.any() or (wrong & ~buried).any():
+        return None
+    held = sight.actual[wrong]
+    what = "NaN" if np.isnan(held).any() else "zeros" if not held.any() else f"{held.flat[0]:.4g}"
+    lowest = float(np.min(np.where(np.isfinite(bias), bias, 0.0)))
+    return Diagnosis(
+        kind="fully-masked-row",
+        text=(
+            f"a row whose keys all have the finite bias {lowest:.4g} holds {what}, "
+            "expected the softmax of what is left"
+        ),
+    )
+
+
+def loose_precision(found: list[Sight]) -> Diagnosis | None:
+    """The tightest looser profile within whose bound everything lies, where that says much."""
+    dtype = found[0].inputs.dtype
+    judged = found[0].profile.name
+    names = [n for n in CANDIDATES[dtype] if n != judged]
+    if judged in CANDIDATES[dtype]:
+        names = list(CANDIDATES[dtype][CANDIDATES[dtype].index(judged) + 1 :])
+    for name in names:
+        facts = []
+        for sight in found:
+            allowed = allowance(sight.inputs, sight.exact, candidate(name))
+            facts.append(
+                compare(
+                    sight.actual,
+                    sight.exact.output,
+                    allowed,
+                    dtype=dtype,
+                    rows=sight.exact.seen > 0,
+                )
+            )
+        if all(f.passes for f in facts) and not all(f.vacuous for f in facts):
+            needed = max(_used(sight) for sight in found)
+            declare = f"; --declare profile={name} accepts it" if name in PROFILES else ""
+            text = (
+                f"the error is {needed:.3g} times what profile {judged} allows and within that "
+                f"of profile {name}{declare}"
+            )
+            return Diagnosis(kind="precision", text=text)
+    return None
+
+
+def _used(sight: Sight) -> float:
+    with np.errstate(all="ignore"):
+        ratio = np.abs(sight.actual - sight.exact.output) / sight.allowed
+    return float(np.nan_to_num(ratio[sight.wrong]).max(initial=0.0))
+
+
+Turn = Callable[[AttentionInputs, float], AttentionInputs | None]
+FACTORS: dict[str, tuple[str, str, Turn]] = {
+    "scale": (
+        "scale",
+        "scores are scaled by {0:.6g} times the expected scale",
+        lambda i, r: i.but(scale=i.scale_value * r),
+    ),
+    "softcap": (
+        "softcap",
+        "the softcap acts as {0:.6g} times the given one",
+        lambda i, r: None if i.softcap is None else i.but(softcap=i.softcap * r),
+    ),
+    "sinks": (
+        "sinks",
+        "the sinks act as {0:.6g} times the given ones",
+        lambda i, r: None if i.sinks is None else i.but(sinks=i.sinks * r),
+    ),
+    "bias": (
+        "mask-semantics",
+        "the float mask acts {0:.6g} times",
+        lambda i, r: None if i.mask is None or i.mask.dtype == bool else i.but(mask=_times(i, r)),
+    ),
+    "alibi": (
+        "mask-semantics",
+        "the ALiBi slopes act as {0:.6g} times the given ones",
+        lambda i, r: None if i.alibi_slopes is None else i.but(alibi_slopes=i.alibi_slopes * r),
+    ),
+}
+
+
+def _times(inputs: AttentionInputs, factor: float) -> Array:
+    assert inputs.mask is not None
+    return np.where(inputs.mask == -np.inf, -np.inf, np.maximum(inputs.mask, -1e30) * factor)
+
+
+def fitted_factor(found: list[Sight]) -> Diagnosis | None:
+    """One number that, put right, explains everything: found by minimising the worst error."""
+    for kind, words, turn in FACTORS.values():
+        ratio = _best_ratio(found[-1], turn)
+        if ratio is None or abs(ratio - 1) < 1e-7:
+            continue
+        if all(_fits_at(sight, turn, ratio) for sight in found):
+            return Diagnosis(kind=kind, text=words.format(ratio))
+    return None
+
+
+def _fits_at(sight: Sight, turn: Turn, ratio: float) -> bool:
+    changed = turn(sight.inputs, ratio)
+    return changed is not None and fits(World(inputs=changed, exact=attention(changed)), sight)
+
+
+def _best_ratio(sight: Sight, turn: Turn) -> float | None:
+    """The factor with the least squared error: a grid of factors, then finer ones around it."""
+
+    def loss(ratio: float) -> float:
+        changed = turn(sight.inputs, ratio)
+        if changed is None:
+            return np.inf
+        error = np.abs(sight.actual - attention(changed).output)
+        return float(np.square(error).sum())
+
+    low, high = -3.0, 3.0  # e**-3 to e**3
+    best = 0.0
+    for _ in range(9):
+        grid = np.linspace(low, high, 17)
+        losses = [loss(float(np.exp(x))) for x in grid]
+        if not np.isfinite(losses).any():
+            return None
+        best = float(grid[int(np.nanargmin(losses))])
+        step = (high - low) / 16
+        low, high = best - step, best + step
+    return float(np.exp(best))
