@@ -11,7 +11,7 @@ import numpy as np
 
 from equivalence.arrays import from_native, to_native
 from equivalence.declaration import Declaration, declaration_of
-from equivalence.dtypes import Array, stored
+from equivalence.dtypes import Array, numpy_dtype, stored
 from equivalence.errors import Unsupported
 from equivalence.inputs import AttentionInputs
 from equivalence.memory import buffer_of, lay_out
@@ -57,8 +57,11 @@ class LocalTarget:
             name: _operand(name, inputs, self.declaration.layout)
             for name in ("query", "key", "value")
         }
+        upstream = None
+        if output_gradient is not None:
+            upstream = _upstream(output_gradient, inputs, self.declaration.layout)
         return self.call_with(
-            operands, _keyword_arrays(inputs, self.options), inputs.dtype, output_gradient
+            operands, _keyword_arrays(inputs, self.options), inputs.dtype, upstream
         )
 
     def call_with(
@@ -127,7 +130,7 @@ class LocalTarget:
         array, stored_as = found
         gradients = None
         if output_gradient is not None:
-            gradients = _gradients(result, trio, output_gradient, inputs, declared)
+            gradients = _gradients(result, trio, output_gradient, dtype, declared)
         lse = from_native(second) if declared.lse and second is not None else None
         return Outcome(
             status="returned",
@@ -187,21 +190,22 @@ def _keyword_arrays(inputs: AttentionInputs, options: Mapping[str, str]) -> dict
     return given
 
 
+def _upstream(gradient: Array, inputs: AttentionInputs, layout: str | None) -> Array:
+    """The upstream gradient in memory as the inputs are: a backward pass must honour that too."""
+    held = stored(gradient, inputs.dtype)
+    memory = inputs.memory
+    if layout == "BSHD":
+        held, memory = held.swapaxes(1, 2), "sliced" if memory == "expanded" else memory
+    return lay_out(held, memory)
+
+
 def _gradients(
-    result: Any,
-    trio: list[Any],
-    gradient: Array,
-    inputs: AttentionInputs,
-    declared: Declaration,
+    result: Any, trio: list[Any], gradient: Array, dtype: str, declared: Declaration
 ) -> tuple[Array, Array, Array]:
     import torch
 
-    # The upstream gradient lies in memory as the inputs do: a backward pass must honour that too.
-    held = stored(gradient, inputs.dtype)
-    memory = inputs.memory
-    if declared.layout == "BSHD":
-        held, memory = held.swapaxes(1, 2), "sliced" if memory == "expanded" else memory
-    upstream = to_native(lay_out(held, memory), arrays="torch", device=declared.device)
+    held = gradient if gradient.dtype == numpy_dtype(dtype) else stored(gradient, dtype)
+    upstream = to_native(held, arrays="torch", device=declared.device)
     grads = torch.autograd.grad(result, trio, upstream)
     images = [_as_bhsd(found[0], declared.layout) for g in grads if (found := from_native(g))]
     query, key, value = (np.asarray(image, np.float64) for image in images)
