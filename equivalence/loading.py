@@ -8,9 +8,9 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,6 +18,8 @@ from typing import Any, Final
 from equivalence.calling import LocalTarget
 from equivalence.declaration import Declaration, declaration_of
 from equivalence.errors import InvalidRequest
+from equivalence.kinds import MODULES, kind_named
+from equivalence.outcome import Target
 from equivalence.resolve import ResolvedTarget, closest, listed, registry
 from equivalence.signatures import options_taken
 
@@ -32,7 +34,7 @@ POSITIONALS: Final = {
 }
 
 
-def load(resolved: ResolvedTarget) -> LocalTarget:
+def load(resolved: ResolvedTarget) -> Target:
     """The target itself, imported into this process, with its facts applied.
 
     Raises InvalidRequest, in one line, when the import fails (with the exception and the line of
@@ -40,21 +42,41 @@ def load(resolved: ResolvedTarget) -> LocalTarget:
     is not callable, or when it cannot take the tensors of its kind.
     """
     if resolved.form == "registered":
-        target: LocalTarget = registry()[resolved.place].load()
+        target: Target = registry()[resolved.place].load()
+        if not resolved.facts:
+            return target
+        if not isinstance(target, LocalTarget):
+            raise InvalidRequest(f"{resolved.text} takes no further facts")
         declaration = target.declaration.but(**resolved.facts)
         options = options_taken(target.function, declaration)
         return replace(target, declaration=declaration, options=options)
     function = _callable_in(_module(resolved), resolved)
-    declaration = declaration_of(function) or _shipped(resolved) or Declaration()
-    declaration = declaration.but(**resolved.facts)
-    target = LocalTarget(
-        name=resolved.text,
-        function=function,
-        declaration=declaration,
-        options=options_taken(function, declaration),
-    )
-    _require_positionals(function, target.declaration.kind, resolved.text)
-    return target
+    shipped = None if declaration_of(function) else _shipped(resolved)
+    own = {} if shipped is None else stated(shipped)
+    return wrapped(function, name=resolved.text, facts={**own, **resolved.facts})
+
+
+def wrapped(
+    function: Callable[..., Any], *, name: str, facts: Mapping[str, Any] | None = None
+) -> Target:
+    """``function`` as a target of the kind that it, or ``facts``, declares; in this process.
+
+    Raises InvalidRequest when it cannot take the tensors of that kind.
+    """
+    known = dict(facts or {})
+    kind = known.get("kind") or (declaration_of(function) or Declaration()).kind
+    _require_positionals(function, kind, name)
+    # The most usual kind, without the import of what is drawn for it.
+    if kind == "attention" or kind not in MODULES:
+        return LocalTarget.of(function, name=name, facts=known)
+    return kind_named(kind).open(function, name, known)
+
+
+def stated(declaration: Declaration) -> dict[str, Any]:
+    """The facts of a declaration that are not at their defaults."""
+    given = {f.name: getattr(declaration, f.name) for f in fields(declaration)}
+    defaults = {f.name: f.default for f in fields(declaration)}
+    return {name: value for name, value in given.items() if value != defaults[name]}
 
 
 def _shipped(resolved: ResolvedTarget) -> Declaration | None:

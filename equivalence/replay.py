@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import math
 import re
@@ -20,6 +21,7 @@ import msgspec
 from equivalence.case import AttentionCase, HeadLayout
 from equivalence.declaration import parse_facts
 from equivalence.errors import InvalidRequest
+from equivalence.kinds import MODULES
 from equivalence.masks import Mask
 
 MAX_CHARACTERS: Final = 20_000
@@ -106,7 +108,7 @@ def _constructed(node: ast.Call, text: str, depth: int) -> Any:
     name = node.func.id if isinstance(node.func, ast.Name) else _piece(node.func)
     if name == "float" and not node.keywords:
         return _float(node, text)
-    constructor = CASES.get(name) or PARTS.get(name)
+    constructor = _constructor(name)
     if constructor is None or not isinstance(node.func, ast.Name):
         known = ", ".join(sorted({**CASES, **PARTS}))
         raise _refusal(text, f"{name} is not one of the known constructors {known}")
@@ -126,6 +128,16 @@ def _constructed(node: ast.Call, text: str, depth: int) -> Any:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         raise _refusal(text, f"{name} refuses its fields: {error}") from None
+
+
+def _constructor(name: str) -> Callable[..., Any] | None:
+    """A registered class; cases of a kind are registered when its module is imported."""
+    found = CASES.get(name) or PARTS.get(name)
+    if found is None and name.isidentifier() and name[:1].isupper():
+        for module in MODULES.values():
+            importlib.import_module(module)
+        found = CASES.get(name) or PARTS.get(name)
+    return found
 
 
 def _float(node: ast.Call, text: str) -> float:

@@ -8,13 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from equivalence import isolation
 from equivalence.calling import LocalTarget
 from equivalence.declaration import declaration_of
-from equivalence.isolation.wire import stated
-from equivalence.loading import load
+from equivalence.loading import load, stated, wrapped
 from equivalence.outcome import Target
 from equivalence.resolve import registry, resolve
 
@@ -27,6 +26,17 @@ class InProcessTarget(LocalTarget):
     """A target in this process, although it is not ours; ``note`` says why."""
 
     note: str = ""
+
+
+class _Noted:
+    """Any other target in this process, with the same note."""
+
+    def __init__(self, target: Target, note: str) -> None:
+        self._target: Final = target
+        self.note: Final = note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
 
 
 def open_target(
@@ -53,7 +63,7 @@ def open_target(
     if not text:
         why = why or "it has no name that a worker process could import it by"
     if why:
-        return _noted(LocalTarget.of(target, name=text or name_of(target), facts=facts), why)
+        return _noted(wrapped(target, name=text or name_of(target), facts=facts), why)
     # It may have been declared after its import, which a worker would not see.
     declared = declaration_of(target)
     own = {} if declared is None else stated(declared)
@@ -71,9 +81,12 @@ def _isolated(text: str, facts: Mapping[str, Any] | None, limits: Limits | None)
     return IsolatedTarget(text, facts=facts, limits=limits)
 
 
-def _noted(target: LocalTarget, why: str) -> InProcessTarget:
+def _noted(target: Target, why: str) -> Target:
+    note = f"runs in this process, a crash would end it: {why}"
+    if not isinstance(target, LocalTarget):
+        return cast(Target, _Noted(target, note))
     known = {f.name: getattr(target, f.name) for f in fields(LocalTarget)}
-    return InProcessTarget(**known, note=f"runs in this process, a crash would end it: {why}")
+    return InProcessTarget(**known, note=note)
 
 
 def _why_here(isolate: bool) -> str:

@@ -92,7 +92,7 @@ class IsolatedTarget:
         """Call it once; a crash, a hang and running out of memory are outcomes too."""
         if self._failure is not None:
             return self._failure
-        message = wire.inputs_as_call(inputs, output_gradient)
+        message = wire.call_of(inputs, output_gradient)
         try:
             self._running()
             start = time.monotonic()
@@ -103,7 +103,7 @@ class IsolatedTarget:
         self._pace.took(time.monotonic() - start)
         if not isinstance(answer, wire.Answer):
             raise InvalidRequest(_refusal(answer, self.name))
-        outcome = wire.outcome_of(answer)
+        outcome: Outcome = answer.outcome
         if outcome.status == "memory":  # what it still holds is not the next case's
             self.close()
         return outcome
@@ -119,7 +119,7 @@ class IsolatedTarget:
             return True
         try:
             self._running()
-            answer = self._exchanged(wire.Ask(case=repr(case)), self._pace.seconds)
+            answer = self._exchanged(wire.Ask(case=wire.packed(case)), self._pace.seconds)
         except Ended as end:
             raise InvalidRequest(
                 f"{self.name}: the declared supports() fails on {case!r}: {end.text}"
@@ -143,7 +143,7 @@ class IsolatedTarget:
         answer = self._exchanged(
             wire.Open(
                 text=self.name,
-                facts=wire.flat_facts(self._facts),
+                facts=wire.packed(self._facts),
                 folder=os.getcwd(),
                 path=sys.path,
                 environment=dict(os.environ),
@@ -155,7 +155,7 @@ class IsolatedTarget:
         if not isinstance(answer, wire.Ready):
             self.close()
             raise InvalidRequest(_refusal(answer, self.name))
-        self._declaration = wire.declaration_of(answer.declaration)
+        self._declaration = answer.declaration
         self._options = answer.options
         self._excludes = answer.excludes
         self._resident = answer.resident

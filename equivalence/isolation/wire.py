@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+import importlib
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from equivalence.declaration import Declaration, KnownFault
 from equivalence.dtypes import Array, stored
 from equivalence.errors import InvalidRequest
-from equivalence.inputs import AttentionInputs
 from equivalence.isolation.channel import HEADER
-from equivalence.outcome import Outcome
-from equivalence.replay import parse_case
 
-ARRAY: Final = 1  # the msgpack extension type of an array
+# The msgpack extension types of an array and of a frozen dataclass of this package.
+ARRAY: Final = 1
+RECORD: Final = 2
+PACKAGE: Final = "equivalence"
 
-# Kind of inputs -> its class and the fields that a kernel gets rounded to ``inputs.dtype``.
-# Those cross in that dtype: a kernel would be given the same bits, and they are a quarter of
-# the bytes of their float64 images.
-CROSSING: Final[dict[str, tuple[type, frozenset[str]]]] = {
-    "AttentionInputs": (AttentionInputs, frozenset({"query", "key", "value", "mask"}))
-}
+# Inputs -> the fields that a kernel is given rounded to ``inputs.dtype``. They cross in that
+# dtype: the kernel gets the same bits, and they are a quarter of the bytes of their float64
+# images. Every other array crosses as it is.
+ROUNDED: Final[dict[str, tuple[str, ...]]] = {"AttentionInputs": ("query", "key", "value", "mask")}
 
 
 def register_inputs(inputs: type, rounded: frozenset[str]) -> None:
-    """Let a further dataclass of inputs cross; ``rounded`` as in ``CROSSING``."""
-    CROSSING[inputs.__name__] = (inputs, rounded)
+    """Let the fields ``rounded`` of a further class of inputs cross in ``inputs.dtype``."""
+    ROUNDED[inputs.__name__] = tuple(rounded)
 
 
 class Open(msgspec.Struct, tag=True):
@@ -45,9 +42,9 @@ class Open(msgspec.Struct, tag=True):
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The target is imported. Sizes of the worker are in bytes."""
+    """The target is imported; ``excludes``: it declares ``supports``. resident is in bytes."""
 
-    declaration: dict[str, Any]
+    declaration: Any
     options: dict[str, str]
     excludes: bool
     resident: int
@@ -56,21 +53,20 @@ class Ready(msgspec.Struct, tag=True):
 class Call(msgspec.Struct, tag=True):
     """Call the target once."""
 
-    kind: str
-    inputs: dict[str, Any]
+    inputs: Any
     output_gradient: Any = None
 
 
 class Answer(msgspec.Struct, tag=True):
     """What came of the call."""
 
-    outcome: dict[str, Any]
+    outcome: Any
 
 
 class Ask(msgspec.Struct, tag=True):
     """Does the author's ``supports`` take this case?"""
 
-    case: str
+    case: Any
 
 
 class Said(msgspec.Struct, tag=True):
@@ -88,6 +84,25 @@ class Refuse(msgspec.Struct, tag=True):
 Message = Open | Ready | Call | Answer | Ask | Said | Refuse
 
 
+def packed(value: Any) -> Any:
+    """``value`` with its dataclasses as records; msgpack alone would forget their class."""
+    if is_dataclass(value) and not isinstance(value, type):
+        cls = type(value)
+        if cls.__module__.partition(".")[0] != PACKAGE:
+            raise InvalidRequest(f"a {cls.__name__} cannot be sent to a worker process")
+        given = {
+            f.name: packed(getattr(value, f.name))
+            for f in fields(value)
+            if getattr(value, f.name) is not f.default
+        }
+        return msgspec.msgpack.Ext(RECORD, _encoder.encode((cls.__module__, cls.__name__, given)))
+    if isinstance(value, tuple | list):
+        return [packed(item) for item in value]
+    if isinstance(value, dict):
+        return {name: packed(item) for name, item in value.items()}
+    return value
+
+
 def _encoded(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         about = msgspec.msgpack.encode((_dtype_name(value.dtype), value.shape))
@@ -99,6 +114,14 @@ def _encoded(value: Any) -> Any:
 
 
 def _decoded(code: int, payload: memoryview) -> Any:
+    if code == RECORD:
+        module, name, given = _anything.decode(payload)
+        if module.partition(".")[0] != PACKAGE:
+            raise ValueError(f"{module} is not a module of this package")
+        cls = getattr(importlib.import_module(module), name)
+        if not (isinstance(cls, type) and is_dataclass(cls)):
+            raise ValueError(f"{module}:{name} is not a dataclass")
+        return cls(**{field: frozen(value) for field, value in given.items()})
     if code != ARRAY:
         raise ValueError(f"unknown extension {code}")
     (length,) = HEADER.unpack(payload[: HEADER.size])
@@ -106,6 +129,11 @@ def _decoded(code: int, payload: memoryview) -> Any:
     dtype, shape = msgspec.msgpack.decode(payload[HEADER.size : start])
     # Copied: aligned, writable, and free of the message.
     return np.frombuffer(payload[start:], _dtype_named(dtype)).reshape(shape).copy()
+
+
+def frozen(value: Any) -> Any:
+    """``value`` with tuples where msgpack knows only lists."""
+    return tuple(frozen(item) for item in value) if isinstance(value, list) else value
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
@@ -129,6 +157,7 @@ def _dtype_named(name: str) -> np.dtype[Any]:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encoded)
+_anything = msgspec.msgpack.Decoder(ext_hook=_decoded)
 _decoder = msgspec.msgpack.Decoder(Message, ext_hook=_decoded)
 
 
@@ -143,76 +172,12 @@ def decode(payload: bytes | bytearray) -> Message:
     return message
 
 
-def inputs_as_call(inputs: Any, output_gradient: Array | None) -> Call:
-    """``inputs`` and the gradient, each array in the dtype that the kernel gets."""
-    kind = type(inputs).__name__
-    if kind not in CROSSING:
-        raise InvalidRequest(f"{kind} cannot be sent to a worker process")
-    rounded = CROSSING[kind][1]
-    given = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
-    for name in rounded:
-        array = given[name]
+def call_of(inputs: Any, output_gradient: Array | None) -> Call:
+    """A call with ``inputs`` and the gradient, arrays in the dtype that the kernel gets."""
+    rounded: dict[str, Any] = {}
+    for name in ROUNDED.get(type(inputs).__name__, ()):
+        array = getattr(inputs, name)
         if array is not None and array.dtype != bool:
-            given[name] = stored(array, inputs.dtype)
-    gradient = None if output_gradient is None else stored(output_gradient, inputs.dtype)
-    return Call(kind=kind, inputs=given, output_gradient=gradient)
-
-
-def call_as_inputs(call: Call) -> Any:
-    """The inputs of a call; rounded arrays stay in the dtype of the case."""
-    cls = CROSSING[call.kind][0]
-    return cls(**{name: frozen(value) for name, value in call.inputs.items()})
-
-
-def flat(outcome: Outcome) -> dict[str, Any]:
-    """The fields of an outcome."""
-    return {f.name: getattr(outcome, f.name) for f in fields(outcome)}
-
-
-def outcome_of(answer: Answer) -> Outcome:
-    """The outcome in an answer."""
-    return Outcome(**{name: frozen(value) for name, value in answer.outcome.items()})
-
-
-def flat_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """``facts`` of a declaration without ``supports``, which stays behind; cases as their text."""
-    flat = {name: value for name, value in facts.items() if name != "supports"}
-    if "known_faults" in flat:
-        flat["known_faults"] = [
-            {**{f.name: getattr(fault, f.name) for f in fields(fault)}, "case": repr(fault.case)}
-            for fault in flat["known_faults"]
-        ]
-    return flat
-
-
-def facts_of(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`flat_facts` was given."""
-    facts = {name: frozen(value) for name, value in flat.items()}
-    if "known_faults" in facts:
-        facts["known_faults"] = tuple(
-            KnownFault(**{**fault, "case": parse_case(fault["case"])})
-            for fault in facts["known_faults"]
-        )
-    return facts
-
-
-def flat_declaration(declaration: Declaration) -> dict[str, Any]:
-    """What a declaration states beyond the defaults, as :func:`flat_facts` gives it."""
-    return flat_facts(stated(declaration))
-
-
-def stated(declaration: Declaration) -> dict[str, Any]:
-    """The facts of a declaration that are not at their defaults."""
-    given = {f.name: getattr(declaration, f.name) for f in fields(declaration)}
-    defaults = {f.name: f.default for f in fields(declaration)}
-    return {name: value for name, value in given.items() if value != defaults[name]}
-
-
-def declaration_of(flat: Mapping[str, Any]) -> Declaration:
-    """The declaration with these facts."""
-    return Declaration(**facts_of(flat))
-
-
-def frozen(value: Any) -> Any:
-    """``value`` with tuples where msgpack knows only lists."""
-    return tuple(frozen(item) for item in value) if isinstance(value, list) else value
+            rounded[name] = stored(array, inputs.dtype)
+    sent = replace(inputs, **rounded) if rounded else inputs
+    return Call(inputs=packed(sent), output_gradient=output_gradient)

@@ -7,19 +7,17 @@ import os
 import re
 import sys
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from equivalence import isolation
-from equivalence.calling import LocalTarget
 from equivalence.errors import InvalidRequest
 from equivalence.isolation import settling, wire
 from equivalence.isolation.channel import Channel
 from equivalence.isolation.server import CUT_OFF
 from equivalence.loading import load
-from equivalence.outcome import Outcome
-from equivalence.replay import parse_case
+from equivalence.outcome import Outcome, Target
 from equivalence.resolve import resolve
 
 OUT_OF_MEMORY: Final = re.compile(
@@ -35,7 +33,7 @@ def serve(channel: Channel, output: int) -> None:
     settling.redirect(output)
     settling.leave_traces(output)
     process = os.getpid()
-    target: LocalTarget | None = None
+    target: Target | None = None
     while True:
         try:
             message = wire.decode(channel.receive())
@@ -51,7 +49,7 @@ def serve(channel: Channel, output: int) -> None:
                     if target.declaration.device == "cpu":  # CUDA reserves far more than it uses
                         settling.limit_memory(message.memory)
                 case wire.Call() if target is not None:
-                    answer = wire.Answer(outcome=wire.flat(_called(target, message)))
+                    answer = wire.Answer(outcome=_packed(_called(target, message)))
                 case wire.Ask() if target is not None:
                     answer = _asked(target, message)
                 case _:
@@ -70,15 +68,10 @@ def _encoded(answer: wire.Message) -> bytes:
     try:
         return wire.encode(answer)
     except InvalidRequest as refusal:
-        if isinstance(answer, wire.Answer):
-            text = f"returned what is not an array of numbers: {refusal}"
-            return wire.encode(
-                wire.Answer(outcome=wire.flat(Outcome(status="returned", text=text)))
-            )
         return wire.encode(wire.Refuse(text=str(refusal)))
 
 
-def _open(message: wire.Open) -> LocalTarget:
+def _open(message: wire.Open) -> Target:
     os.chdir(message.folder)
     os.environ.clear()
     os.environ.update(message.environment)
@@ -86,7 +79,7 @@ def _open(message: wire.Open) -> LocalTarget:
     torch = sys.modules.get("torch")
     if message.threads is not None and torch is not None:
         torch.set_num_threads(message.threads)
-    resolved = resolve(message.text, facts=wire.facts_of(message.facts))
+    resolved = resolve(message.text, facts={k: wire.frozen(v) for k, v in message.facts.items()})
     if resolved.form != "registered":
         # For good, so that an import inside the function finds its neighbours too.
         folder = os.path.dirname(resolved.place) if resolved.form == "file" else message.folder
@@ -96,19 +89,18 @@ def _open(message: wire.Open) -> LocalTarget:
     return target
 
 
-def _ready(target: LocalTarget) -> wire.Ready:
+def _ready(target: Target) -> wire.Ready:
     return wire.Ready(
-        declaration=wire.flat_declaration(target.declaration),
+        declaration=wire.packed(replace(target.declaration, supports=None)),
         options=dict(target.options),
         excludes=target.declaration.supports is not None,
         resident=psutil.Process().memory_info().rss,
     )
 
 
-def _called(target: LocalTarget, call: wire.Call) -> Outcome:
-    inputs = wire.call_as_inputs(call)
+def _called(target: Target, call: wire.Call) -> Outcome:
     try:
-        outcome = target.call(inputs, output_gradient=call.output_gradient)
+        outcome = target.call(call.inputs, output_gradient=call.output_gradient)
     except BaseException as error:  # SystemExit and the like, which no loop here may follow
         return Outcome(status="raised", text=_said(error))
     if outcome.status == "raised" and OUT_OF_MEMORY.search(outcome.text):
@@ -116,13 +108,21 @@ def _called(target: LocalTarget, call: wire.Call) -> Outcome:
     return outcome
 
 
-def _asked(target: LocalTarget, ask: wire.Ask) -> wire.Message:
+def _packed(outcome: Outcome) -> Any:
     try:
-        answer = target.supports(parse_case(ask.case))
+        return wire.packed(outcome)
+    except InvalidRequest as refusal:
+        text = f"returned what is not an array of numbers: {refusal}"
+        return wire.packed(Outcome(status="returned", text=text))
+
+
+def _asked(target: Target, ask: wire.Ask) -> wire.Message:
+    try:
+        answer = target.supports(ask.case)
     except InvalidRequest:
         raise
     except BaseException as error:
-        return wire.Refuse(text=f"the declared supports() fails on {ask.case}: {_said(error)}")
+        return wire.Refuse(text=f"the declared supports() fails on {ask.case!r}: {_said(error)}")
     return wire.Said(supports=answer if isinstance(answer, str) else bool(answer))
 
 

@@ -1,13 +1,16 @@
 """A worker gives a kernel the same bits as this process does, and brings the same bits back."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from equivalence.case import MEMORIES, AttentionCase
+from equivalence.declaration import KnownFault
 from equivalence.dtypes import DTYPES
+from equivalence.errors import InvalidRequest
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.isolation import wire
 from equivalence.isolation.target import IsolatedTarget
@@ -158,8 +161,7 @@ def test_every_field_of_the_inputs_is_sent():
         head_order=(0, 1, 1, 0, 0, 1),
     )
     inputs = attention_inputs(case)
-    call = wire.decode(wire.encode(wire.inputs_as_call(inputs, None)))
-    arrived = wire.call_as_inputs(call)
+    arrived = wire.decode(wire.encode(wire.call_of(inputs, None))).inputs
     for field in fields(AttentionInputs):
         sent, found = getattr(inputs, field.name), getattr(arrived, field.name)
         assert sent is not None, f"{field.name} is at its default in this test"
@@ -171,3 +173,28 @@ def test_results_can_be_written_to(pair):
     outcome = pair("well_behaved")[1].call(attention_inputs(AttentionCase(**SIZES)))
     assert outcome.stored.flags.writeable
     assert outcome.stored.flags.aligned
+
+
+def test_any_frozen_dataclass_of_the_package_crosses_and_no_other():
+    case = AttentionCase(mask=Mask(form="float"), window=(1, 2), scale=float("inf"))
+    assert wire.decode(wire.encode(wire.Ask(case=wire.packed(case)))).case == case
+    fault = KnownFault(law="agreement", trouble="nan", case=case, note="a note")
+    assert wire.decode(wire.encode(wire.Ask(case=wire.packed((fault,))))).case == [fault]
+
+    @dataclass
+    class Foreign:
+        field: int = 1
+
+    with pytest.raises(InvalidRequest, match="a Foreign cannot be sent to a worker process"):
+        wire.packed({"key": Foreign()})
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("os", "system"), ("equivalence.case", "Final"), ("equivalence.errors", "require")],
+)
+def test_bytes_from_a_worker_construct_nothing_else(module, name):
+    payload = msgspec.msgpack.encode((module, name, {}))
+    message = wire.encode(wire.Ask(case=msgspec.msgpack.Ext(wire.RECORD, payload)))
+    with pytest.raises((ValueError, msgspec.DecodeError)):
+        wire.decode(message)
