@@ -22,28 +22,33 @@ def headline(target: str, trouble: Trouble) -> str:
     return f"{kind}: {target}{joint}{trouble.text}{where}"
 
 
-def failure_lines(target: str, failure: Failure) -> list[str]:
-    """The whole block, one line a fact; facts that the law does not know are left out."""
-    trouble = failure.trouble
-    lines = [headline(target, trouble)]
-    lines += _numbers(trouble, failure.dtype)
+def trouble_lines(target: str, trouble: Trouble, dtype: str) -> list[str]:
+    """What was got, expected and allowed, and how much of the output is outside."""
+    lines = [headline(target, trouble), *_numbers(trouble, dtype)]
     if trouble.total:
         where = f", {trouble.where}" if trouble.where else ""
         share = f"{count(trouble.outside)} of {count(trouble.total)} elements"
-        lines.append(_line("outside", share + where))
+        lines.append(fact_line("outside", share + where))
     elif trouble.where:
-        lines.append(_line("where", trouble.where))
-    if "float64 attention" not in trouble.text:
-        lines.append(_line("law", failure.law))
-    lines.append(_line("cause", f"{failure.diagnosis.kind}: {failure.diagnosis.text}"))
-    lines.append(_line("case", case_text(failure.case)))
-    lines.append(_line("replay", failure.replay))
-    if failure.script:
-        lines.append(_line("script", failure.script))
+        lines.append(fact_line("where", trouble.where))
     return lines
 
 
-def _line(label: str, text: str) -> str:
+def failure_lines(target: str, failure: Failure) -> list[str]:
+    """The whole block, one line a fact; facts that the law does not know are left out."""
+    lines = trouble_lines(target, failure.trouble, failure.dtype)
+    if "float64 attention" not in failure.trouble.text:
+        lines.append(fact_line("law", failure.law))
+    lines.append(fact_line("cause", f"{failure.diagnosis.kind}: {failure.diagnosis.text}"))
+    lines.append(fact_line("case", case_text(failure.case)))
+    lines.append(fact_line("replay", failure.replay))
+    if failure.script:
+        lines.append(fact_line("script", failure.script))
+    return lines
+
+
+def fact_line(label: str, text: str) -> str:
+    """``  label     text``."""
     return f"  {label:<{LABEL}}{text}"
 
 
@@ -58,7 +63,7 @@ def _numbers(trouble: Trouble, dtype: str) -> list[str]:
         expected = value(trouble.expected, dtype, trouble.got)
         lines.append(_pair("got", f"{got}  ({dtype})  ", "expected", expected))
     elif trouble.got is not None:
-        lines.append(_line("got", f"{value(trouble.got, dtype)}  ({dtype})"))
+        lines.append(fact_line("got", f"{value(trouble.got, dtype)}  ({dtype})"))
     if trouble.error is not None and trouble.allowed is not None:
         lines.append(_pair("error", _error(trouble, dtype) + "  ", "allowed", _allowed(trouble)))
     return lines

@@ -1,138 +1,62 @@
-"""The report that machines read: schema 1, strict JSON, in which NaN and infinities are strings.
-
-Keys are only ever added to a schema; a key that changes its meaning makes a new one.
-"""
+"""The report that machines read: strict JSON, in which NaN and infinities are strings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from equivalence.errors import InvalidRequest
-from equivalence.replay import case_text
+from equivalence.replay import case_text, replay_line
+from equivalence.report.pairs import odd_ones
+from equivalence.report.schema import (
+    SCHEMA,
+    CounterexampleJson,
+    DiagnosisJson,
+    DtypeJson,
+    FailureJson,
+    LawJson,
+    Number,
+    PairJson,
+    ReportJson,
+    TargetJson,
+)
 from equivalence.report.summary import LawSummary, law_summaries, sentence
 from equivalence.results import Diagnosis, Failure, RunResult, TargetResult
 from equivalence.verdict import Counterexample, LawResult, Trouble
 
-SCHEMA: Final = 1
-Number = float | str  # the strings are "NaN", "Infinity" and "-Infinity"
+if TYPE_CHECKING:
+    from equivalence.pairs import Edge, PairsResult
 
 
-class DiagnosisJson(msgspec.Struct, frozen=True, kw_only=True):
-    """The named mistake: ``kind`` is one of ``equivalence.results.DIAGNOSES``."""
-
-    kind: str
-    text: str
-
-
-class CounterexampleJson(msgspec.Struct, frozen=True, kw_only=True):
-    """The smallest case found: the worst element of the output, and the line that replays it."""
-
-    case: str
-    replay: str
-    index: list[int]
-    got: Number | None
-    expected: Number | None
-    used: Number | None
-    error: Number | None = None
-    allowed: Number | None = None
-    outside: int = 0
-    total: int = 0
-    trouble: str = ""
-    text: str = ""
-    where: str = ""
-    profile: str = ""
-
-
-class DtypeJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One law in one dtype."""
-
-    dtype: str
-    held: bool | None
-    examples: int
-    vacuous: int
-    refused: int
-    used: Number
-
-
-class LawJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One law over all dtypes; ``held`` is null when nothing non-vacuous was judged."""
-
-    name: str
-    held: bool | None
-    examples: int
-    vacuous: int
-    refused: int
-    counterexample: CounterexampleJson | None = None
-    diagnosis: DiagnosisJson | None = None
-    used: Number = 0.0
-    dtypes: list[DtypeJson] = []
-    reasons: dict[str, int] = {}
-    remarks: dict[str, int] = {}
-
-
-class FailureJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault, told once whatever the number of laws and dtypes that it breaks."""
-
-    law: str
-    dtype: str
-    counterexample: CounterexampleJson
-    diagnosis: DiagnosisJson
-    script: str = ""
-
-
-class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One target."""
-
-    target: str
-    kind: str
-    held: bool | None
-    profile: str
-    laws: list[LawJson]
-    tolerance: dict[str, Number]
-    not_exercised: dict[str, str]
-    timings: dict[str, Number]
-    sentence: str = ""
-    trouble: str = ""
-    failures: list[FailureJson] = []
-    card: list[str] = []
-    shares: dict[str, Number] = {}
-    remarks: dict[str, int] = {}
-    refuses_grouped: bool = False
-    isolated: bool = True
-    interrupted: bool = False
-
-
-class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run."""
-
-    schema: int
-    targets: list[TargetJson]
-    environment: dict[str, Any]
-    exit_code: int = 0
-    interrupted: bool = False
-    seconds: Number = 0.0
-
-
-def report_of(run: RunResult) -> ReportJson:
-    """The run as the structs of the schema."""
+def report_of(
+    run: RunResult, *, pairs: PairsResult | None = None, exit_code: int | None = None
+) -> ReportJson:
+    """The run as the structs of the schema; ``exit_code`` where it is not that of the results."""
     return ReportJson(
         schema=SCHEMA,
         targets=[_target(target) for target in run.targets],
         environment=dict(run.environment),
-        exit_code=run.exit_code,
+        pairs=[] if pairs is None else [_pair(edge) for edge in pairs.edges],
+        odd=[] if pairs is None else odd_ones(pairs),
+        exit_code=run.exit_code if exit_code is None else exit_code,
         interrupted=any(target.interrupted for target in run.targets),
         seconds=number(run.seconds),
     )
 
 
-def to_json(run: RunResult) -> str:
+def to_json(
+    run: RunResult, *, pairs: PairsResult | None = None, exit_code: int | None = None
+) -> str:
     """The report as indented strict JSON text that ends with a newline."""
-    builtins = _finite(msgspec.to_builtins(report_of(run)))
-    return msgspec.json.format(msgspec.json.encode(builtins), indent=2).decode() + "\n"
+    return strict(msgspec.to_builtins(report_of(run, pairs=pairs, exit_code=exit_code)))
+
+
+def strict(value: Any) -> str:
+    """Plain dicts, lists, numbers and strings as indented strict JSON text."""
+    return msgspec.json.format(msgspec.json.encode(_finite(value)), indent=2).decode() + "\n"
 
 
 def from_json(text: str | bytes, *, source: str = "the report") -> ReportJson:
@@ -221,6 +145,7 @@ def _law(target: TargetResult, law: LawSummary) -> LawJson:
             None if found is None else _diagnosis(_diagnosis_for(target, law.name, found.trouble))
         ),
         used=number(law.used),
+        known=law.known,
         dtypes=[_dtype(result) for result in law.dtypes],
         reasons=_summed(result.reasons for result in law.dtypes),
         remarks=_summed(result.remarks for result in law.dtypes),
@@ -274,6 +199,25 @@ def _counterexample(case: Any, trouble: Trouble, replay: str) -> CounterexampleJ
         text=trouble.text,
         where=trouble.where,
         profile=trouble.profile,
+    )
+
+
+def _pair(edge: Edge) -> PairJson:
+    judged = edge.compared - edge.vacuous
+    found = None
+    if edge.trouble is not None:
+        replay = replay_line(edge.first, edge.case)
+        found = _counterexample(edge.case, edge.trouble, replay)
+    return PairJson(
+        first=edge.first,
+        second=edge.second,
+        held=False if edge.broken else True if judged else None,
+        compared=edge.compared,
+        vacuous=edge.vacuous,
+        equal=edge.equal,
+        broken=edge.broken,
+        used=number(edge.used),
+        counterexample=found,
     )
 
 

@@ -20,6 +20,7 @@ class LawSummary:
     vacuous: int = 0
     refused: int = 0
     used: float = 0.0
+    known: str = ""
     dtypes: list[LawResult] = field(default_factory=list)
 
 
@@ -31,7 +32,9 @@ def law_summaries(target: TargetResult) -> list[LawSummary]:
         row.examples += result.examples
         row.vacuous += result.vacuous
         row.refused += result.refused
-        row.used = max(row.used, result.used)
+        beyond = [found.trouble.used or 0.0 for found in result.counterexamples]
+        row.used = max(row.used, result.used, *beyond)
+        row.known = row.known or result.known
         row.dtypes.append(result)
     for row in rows.values():
         verdicts = [result.held for result in row.dtypes]

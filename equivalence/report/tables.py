@@ -21,20 +21,28 @@ class Marks:
     held: str
     broken: str
     nothing: str
+    known: str
 
-    def of(self, held: bool | None) -> str:
-        """The mark of one verdict."""
-        return self.nothing if held is None else self.held if held else self.broken
+    def of(self, law: LawSummary | None) -> str:
+        """The mark of one law."""
+        if law is None or (law.held is None and not law.known):
+            return self.nothing
+        if law.held is False:
+            return self.broken
+        return self.known if law.known else self.held
 
     @property
     def key(self) -> str:
         """What the marks mean, in one line."""
-        return f"{self.held} held  {self.broken} broken  {self.nothing} nothing judged"
+        return (
+            f"{self.held} held  {self.broken} broken  {self.known} known fault  "
+            f"{self.nothing} nothing judged"
+        )
 
 
-SIGNS: Final = Marks(held="✓", broken="✗", nothing="–")
-LETTER_MARKS: Final = Marks(held="+", broken="X", nothing="-")
-WORDS: Final = Marks(held="held", broken="BROKEN", nothing="-")
+SIGNS: Final = Marks(held="✓", broken="✗", nothing="–", known="!")
+LETTER_MARKS: Final = Marks(held="+", broken="X", nothing="-", known="!")
+WORDS: Final = Marks(held="held", broken="BROKEN", nothing="-", known="known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +60,7 @@ def law_table(target: TargetResult, marks: Marks) -> Table:
     rows = [
         (
             law.name,
-            marks.of(law.held),
+            marks.of(law),
             count(law.examples),
             count(law.vacuous),
             count(law.refused),
@@ -70,11 +78,10 @@ def backend_table(targets: Sequence[TargetResult], marks: Marks) -> Table:
     rows = []
     for target in targets:
         laws = {law.name: law for law in law_summaries(target)}
-        verdicts = [laws[name].held if name in laws else None for name in names]
         rows.append(
             (
                 target.target,
-                "".join(marks.of(held) for held in verdicts),
+                "".join(marks.of(laws.get(name)) for name in names),
                 count(sum(law.examples for law in laws.values())),
                 _worst(list(laws.values())),
                 target.profile,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from equivalence.report.failure import failure_lines
 from equivalence.report.numbers import count, counted
-from equivalence.report.summary import sentence, shares_line
+from equivalence.report.summary import law_summaries, sentence, shares_line
 from equivalence.report.tables import Marks, Table, backend_table, law_table
 from equivalence.results import TargetResult
 
@@ -47,6 +47,11 @@ def closing_lines(targets: Sequence[TargetResult], *, timings: bool = False) -> 
             ("", f"remark: {name}{text} ({counted(times, 'case')})")
             for text, times in target.remarks.items()
         ]
+        lines += [
+            ("", f"known fault: {name}{law.name}: {law.known}")
+            for law in law_summaries(target)
+            if law.known
+        ]
         lines += _not_exercised(target, name)
         if timings:
             lines += [
@@ -57,9 +62,12 @@ def closing_lines(targets: Sequence[TargetResult], *, timings: bool = False) -> 
 
 
 def _not_exercised(target: TargetResult, name: str) -> list[Shown]:
+    features: dict[str, list[str]] = {}
+    for feature, reason in target.not_exercised.items():
+        features.setdefault(reason, []).append(feature)
     lines = [
-        ("quiet", f"not exercised: {name}{feature}: {reason}")
-        for feature, reason in target.not_exercised.items()
+        ("quiet", f"not exercised: {name}{', '.join(named)}: {reason}")
+        for reason, named in features.items()
     ]
     reasons: dict[str, int] = {}
     for law in target.laws:

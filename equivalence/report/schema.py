@@ -1,0 +1,126 @@
+"""The shape of the JSON report: schema 1, as the design's contract says.
+
+Keys are only ever added to a schema; a key that changes its meaning makes a new one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+SCHEMA: Final = 1
+Number = float | str  # the strings are "NaN", "Infinity" and "-Infinity"
+
+
+class DiagnosisJson(msgspec.Struct, frozen=True, kw_only=True):
+    """The named mistake: ``kind`` is one of ``equivalence.results.DIAGNOSES``."""
+
+    kind: str
+    text: str
+
+
+class CounterexampleJson(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest case found: the worst element of the output, and the line that replays it."""
+
+    case: str
+    replay: str
+    index: list[int]
+    got: Number | None
+    expected: Number | None
+    used: Number | None
+    error: Number | None = None
+    allowed: Number | None = None
+    outside: int = 0
+    total: int = 0
+    trouble: str = ""
+    text: str = ""
+    where: str = ""
+    profile: str = ""
+
+
+class DtypeJson(msgspec.Struct, frozen=True, kw_only=True):
+    """One law in one dtype."""
+
+    dtype: str
+    held: bool | None
+    examples: int
+    vacuous: int
+    refused: int
+    used: Number
+
+
+class LawJson(msgspec.Struct, frozen=True, kw_only=True):
+    """One law over all dtypes; ``held`` is null when nothing non-vacuous was judged."""
+
+    name: str
+    held: bool | None
+    examples: int
+    vacuous: int
+    refused: int
+    counterexample: CounterexampleJson | None = None
+    diagnosis: DiagnosisJson | None = None
+    used: Number = 0.0
+    known: str = ""
+    dtypes: list[DtypeJson] = []
+    reasons: dict[str, int] = {}
+    remarks: dict[str, int] = {}
+
+
+class FailureJson(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault, told once whatever the number of laws and dtypes that it breaks."""
+
+    law: str
+    dtype: str
+    counterexample: CounterexampleJson
+    diagnosis: DiagnosisJson
+    script: str = ""
+
+
+class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
+    """One target."""
+
+    target: str
+    kind: str
+    held: bool | None
+    profile: str
+    laws: list[LawJson]
+    tolerance: dict[str, Number]
+    not_exercised: dict[str, str]
+    timings: dict[str, Number]
+    sentence: str = ""
+    trouble: str = ""
+    failures: list[FailureJson] = []
+    card: list[str] = []
+    shares: dict[str, Number] = {}
+    remarks: dict[str, int] = {}
+    refuses_grouped: bool = False
+    isolated: bool = True
+    interrupted: bool = False
+
+
+class PairJson(msgspec.Struct, frozen=True, kw_only=True):
+    """Two formulations: comparisons made, those equal bit for bit, and the worst of both bounds."""
+
+    first: str
+    second: str
+    held: bool | None
+    compared: int
+    vacuous: int
+    equal: int
+    broken: int
+    used: Number
+    counterexample: CounterexampleJson | None = None
+
+
+class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run."""
+
+    schema: int
+    targets: list[TargetJson]
+    environment: dict[str, Any]
+    pairs: list[PairJson] = []
+    odd: list[str] = []
+    exit_code: int = 0
+    interrupted: bool = False
+    seconds: Number = 0.0
