@@ -1,0 +1,122 @@
+"""`equivalence check`: every law on every target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from equivalence.cli.options import (
+    Arrays,
+    Declare,
+    Device,
+    Dtypes,
+    Examples,
+    Json,
+    Kind,
+    Laws,
+    Like,
+    MaxTime,
+    Memory,
+    Seconds,
+    Seed,
+    Targets,
+)
+
+
+def check(
+    target: Targets = None,
+    *,
+    kind: Kind = None,
+    examples: Examples = None,
+    seconds: Seconds = None,
+    seed: Seed = 0,
+    dtype: Dtypes = None,
+    law: Laws = None,
+    like: Like = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Also compare with this one, bit for bit and within bounds."
+        ),
+    ] = None,
+    declare: Declare = None,
+    device: Device = None,
+    arrays: Arrays = None,
+    json: Json = None,
+    timings: Annotated[bool, typer.Option("--timings", help="Say where the time went.")] = False,
+    script: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write each failing case as a script that needs torch."),
+    ] = None,
+    max_time_per_call: MaxTime = None,
+    memory: Memory = None,
+) -> int:
+    """Search every law for a case that breaks it, and shrink what is found.
+
+    \b
+      equivalence check
+      equivalence check mine.py:attention --dtype bfloat16 --law causality
+      equivalence check mine.py:flash --declare causal=upper_left,layout=BSHD
+      equivalence check mine.py:attention --like config.json --json report.json
+      equivalence check mine.py:attention --against previous.py:attention
+    """
+    from equivalence.cli import validation as valid
+    from equivalence.cli.destination import (
+        require_folder,
+        require_writable,
+        stdout_kept_for,
+        write_whole,
+    )
+
+    valid.searching(examples=examples, seconds=seconds, seed=seed)
+    valid.above_zero("--max-time-per-call", max_time_per_call)
+    valid.above_zero("--memory", memory)
+    dtypes = valid.known_dtypes(dtype)
+    facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
+    laws = valid.known_laws(law, facts.get("kind", "attention"))
+    layouts = None
+    if like is not None:
+        from equivalence.like import head_layouts_like
+
+        layouts = head_layouts_like(like)
+    if json is not None:
+        require_writable("--json", json)
+    if script is not None:
+        require_folder("--script", script)
+
+    from equivalence.cli.environment import environment
+    from equivalence.cli.running import Session, open_all, targets_of
+    from equivalence.engine import Request
+    from equivalence.report.terminal import Printer
+
+    asked: dict[str, Any] = {} if examples is None else {"examples": examples}
+    request = Request(
+        seconds=seconds,
+        seed=seed,
+        dtypes=dtypes,
+        laws=laws,
+        head_layouts=layouts,
+        timings=timings,
+        **asked,
+    )
+    with stdout_kept_for(json):
+        session = Session(request=request, printer=Printer(), facts=facts, scripts=script)
+        opening = {"seconds": max_time_per_call, "gib": memory}
+        previous = open_all([against] if against else [], facts, **opening)
+        for opened in targets_of(target, facts, session, **opening):
+            session.check(opened)
+            for other in previous:
+                session.compare(opened, other)
+            if session.interrupted:
+                break
+        for other in previous:
+            other.close()
+        session.close(timings=timings)
+    session.run.environment = environment(
+        seed=seed, examples=request.examples, unavailable=session.unavailable
+    )
+    if json is not None:
+        write_whole("--json", json, session.to_json())
+    return session.exit_code

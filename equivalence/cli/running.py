@@ -1,0 +1,232 @@
+"""Check targets one after the other, and say of each what was found as soon as it is known."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from equivalence.cli.exits import BROKEN, HELD, INTERNAL, INTERNAL_TEXT, INTERRUPTED, internal_error
+from equivalence.cli.progress import ProgressBar
+from equivalence.errors import InvalidRequest
+from equivalence.outcome import Target
+from equivalence.pairs import PairsResult
+from equivalence.report.terminal import Printer
+from equivalence.report.text import closing_lines, run_table, target_lines
+from equivalence.results import Failure, RunResult, TargetResult
+
+if TYPE_CHECKING:
+    from equivalence.engine import Request
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One run of ``equivalence check``: what is asked, and what has been found so far.
+
+    facts: what the command line declares, which replay lines repeat. scripts: the folder for
+    stand-alone scripts, or None. unavailable: registered names that cannot run here, and why.
+    pairs: what comparisons with other targets found.
+    """
+
+    request: Request
+    printer: Printer
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    scripts: Path | None = None
+    unavailable: dict[str, str] = field(default_factory=dict)
+    run: RunResult = field(default_factory=RunResult)
+    pairs: PairsResult = field(default_factory=lambda: PairsResult(names=[]))
+    failed: bool = False
+    interrupted: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    def check(self, target: Target) -> None:
+        """Check one target and print what was found."""
+        result = self._result(target)
+        self._complete(target, result)
+        self.run.targets.append(result)
+        self.run.seconds = time.monotonic() - self.started
+        self.printer.lines(target_lines(result))
+
+    def compare(self, target: Target, previous: Target) -> None:
+        """Compare one target with another, and print what was found."""
+        if self.interrupted:
+            return
+        from equivalence.pairs import check_pairs
+        from equivalence.report.pairs import pairs_lines
+
+        try:
+            with ProgressBar() as progress:
+                result = check_pairs([target, previous], self.request, progress)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return
+        self.pairs.names = list(dict.fromkeys([*self.pairs.names, *result.names]))
+        self.pairs.edges += result.edges
+        self.pairs.not_exercised.update(result.not_exercised)
+        (style, sentence), *rest = pairs_lines(result, self.facts)
+        said = f"{target.name} against {previous.name}: {sentence}"
+        self.printer.lines([(style, said), *rest])
+
+    def to_json(self) -> str:
+        """The report of all that was found."""
+        from equivalence.report.json import to_json
+
+        return to_json(self.run, pairs=self.pairs, exit_code=self.exit_code)
+
+    def close(self, *, timings: bool = False) -> None:
+        """Print the table and what comes after it."""
+        targets = self.run.targets
+        marks = {"one": self.printer.single_marks, "several": self.printer.packed_marks}
+        table = run_table(targets, **marks)
+        if table is not None:
+            self.printer.table(table)
+        self.printer.lines(closing_lines(targets, timings=timings))
+        self.printer.lines(
+            ("quiet", f"not available: {name}: {why}") for name, why in self.unavailable.items()
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """130 once interrupted, 70 once we failed, else what the results say."""
+        if self.interrupted:
+            return INTERRUPTED
+        if self.failed:
+            return INTERNAL
+        compared = not self.pairs.edges or self.pairs.held is True
+        return self.run.exit_code or (HELD if compared else BROKEN)
+
+    def _result(self, target: Target) -> TargetResult:
+        from equivalence.engine import check_target
+
+        def nothing(**facts: Any) -> TargetResult:
+            declared = target.declaration
+            profile = declared.profile or ""
+            return TargetResult(target=target.name, kind=declared.kind, profile=profile, **facts)
+
+        try:
+            with ProgressBar() as progress:
+                result = check_target(target, self.request, progress)
+        except KeyboardInterrupt:
+            result = nothing(interrupted=True)
+        except InvalidRequest:
+            raise
+        except Exception as error:  # a law or the search itself failed: not the target's fault
+            internal_error(error)
+            self.failed = True
+            return nothing(trouble=f"{INTERNAL_TEXT}: {type(error).__name__}")
+        self.interrupted = result.interrupted
+        return result
+
+    def _complete(self, target: Target, result: TargetResult) -> None:
+        """Replay lines that repeat the declared facts, and scripts where they were asked for."""
+        result.failures = [
+            self._with_script(target, self._with_facts(target, failure), number)
+            for number, failure in enumerate(result.failures, 1)
+        ]
+        if self.facts:
+            for law in result.laws:
+                law.counterexamples = [
+                    replace(found, replay=self._replay(target, found.case, law.law))
+                    for found in law.counterexamples
+                ]
+
+    def _with_facts(self, target: Target, failure: Failure) -> Failure:
+        if not self.facts:
+            return failure
+        return replace(failure, replay=self._replay(target, failure.case, failure.law))
+
+    def _replay(self, target: Target, case: Any, law: str) -> str:
+        from equivalence.replay import replay_line
+
+        return replay_line(target.name, case, self.facts, law)
+
+    def _with_script(self, target: Target, failure: Failure, number: int) -> Failure:
+        if self.scripts is None:
+            return failure
+        from equivalence.cli.destination import write_whole
+        from equivalence.report.script import standalone_script
+
+        text = standalone_script(
+            failure,
+            _importable(target.name),
+            declaration=target.declaration,
+            options=target.options,
+        )
+        slug = re.sub(r"[^A-Za-z0-9]+", "_", target.name).strip("_")
+        path = self.scripts / f"{slug}_{number}_{failure.law.replace('-', '_')}.py"
+        write_whole("--script", str(path), text)
+        return replace(failure, script=str(path))
+
+
+def _importable(name: str) -> str:
+    """Where a script finds the target: a registered name stands for its own module and attr."""
+    if ":" in name:
+        return name
+    from equivalence.resolve import registry
+
+    entry = registry().get(name)
+    return str(getattr(entry, "place", name))
+
+
+def targets_of(
+    named: Sequence[str] | None,
+    facts: Mapping[str, Any],
+    session: Session,
+    *,
+    seconds: float | None,
+    gib: float | None,
+) -> Iterator[Target]:
+    """The named targets, all opened before the first is handed out; else what is available."""
+    if named:
+        opened = open_all(named, facts, seconds=seconds, gib=gib)
+        try:
+            yield from opened
+        finally:
+            for target in opened:
+                target.close()
+        return
+    for name in available(facts.get("kind"), session.unavailable):
+        (target,) = open_all([name], facts, seconds=seconds, gib=gib)
+        try:
+            yield target
+        finally:
+            target.close()
+
+
+def available(kind: str | None, unavailable: dict[str, str]) -> Iterator[str]:
+    """The registered names that can run here; why others cannot goes to ``unavailable``."""
+    from equivalence.registry import entries
+
+    for name, backend in entries().items():
+        if kind in (None, backend.kind):
+            usable = backend.available()
+            if usable is True:
+                yield name
+            else:
+                unavailable[name] = str(usable)
+
+
+def open_all(
+    targets: Sequence[str], facts: Mapping[str, Any], *, seconds: float | None, gib: float | None
+) -> list[Target]:
+    """Open every target that was named; a wrong one is refused before anything runs."""
+    from equivalence.isolation.opening import open_target
+    from equivalence.isolation.supervise import GIB, Limits
+
+    limits = Limits()
+    if seconds is not None:
+        limits = replace(limits, seconds=seconds)
+    if gib is not None:
+        limits = replace(limits, memory=int(gib * GIB))
+    opened: list[Target] = []
+    try:
+        for text in targets:
+            opened.append(open_target(text, facts=facts, limits=limits))
+    except BaseException:
+        for target in opened:
+            target.close()
+        raise
+    return opened

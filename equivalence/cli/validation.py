@@ -1,0 +1,137 @@
+"""Refuse a wrong request at the door, in one line that names the value and what to write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, get_type_hints
+
+from equivalence.errors import InvalidRequest, require
+from equivalence.resolve import closest
+
+IN_CODE: Final = ("supports", "known_faults")  # no text can say these
+SEVERAL: Final = ("dtypes", "head_dims")  # declared as one value, or as a tuple of them
+
+
+def at_least(option: str, value: float, lowest: float) -> None:
+    """Refuse a number below ``lowest``, or one that is not a number."""
+    require(
+        math.isfinite(value) and value >= lowest,
+        f"{option} {value:g} must be at least {lowest:g}",
+    )
+
+
+def searching(*, examples: int | None, seconds: float | None, seed: int) -> None:
+    """Refuse a search of no length, or a seed below zero."""
+    if examples is not None:
+        at_least("--examples", examples, 1)
+    above_zero("--seconds", seconds)
+    at_least("--seed", seed, 0)
+
+
+def above_zero(option: str, value: float | None) -> None:
+    """Refuse a number that is zero, negative or not finite; None passes."""
+    require(
+        value is None or (math.isfinite(value) and value > 0),
+        f"{option} {value} must be a number above 0",
+    )
+
+
+def one_of(option: str, value: str, known: Iterable[str]) -> str:
+    """``value``, if it is one of ``known``."""
+    names = list(known)
+    require(
+        value in names,
+        f"{option} {value} is not one of {', '.join(names)}{closest(value, names)}",
+    )
+    return value
+
+
+def known_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The asked dtypes without repetition; None for no choice."""
+    from equivalence.dtypes import DTYPES
+
+    if not dtypes:
+        return None
+    return tuple(dict.fromkeys(one_of("--dtype", dtype, DTYPES) for dtype in dtypes))
+
+
+def known_laws(laws: Sequence[str] | None, kind: str) -> tuple[str, ...] | None:
+    """The asked laws without repetition; None for all of them."""
+    from equivalence.laws import all_laws
+
+    names = [law.name for law in all_laws(kind)]
+    require(bool(names), f"--kind {kind}: this version has no laws for it (`equivalence laws`)")
+    for law in laws or ():
+        require(
+            law in names,
+            f"--law {law}: there is no such law{closest(law, names)} "
+            "(`equivalence laws` lists them)",
+        )
+    return tuple(dict.fromkeys(laws)) if laws else None
+
+
+def known_kind(kind: str | None) -> str:
+    """The asked kind, "attention" by default."""
+    from equivalence.declaration import KINDS
+
+    return "attention" if kind is None else one_of("--kind", kind, KINDS)
+
+
+def declared_facts(
+    declare: Sequence[str] | None,
+    *,
+    kind: str | None = None,
+    device: str | None = None,
+    arrays: str | None = None,
+) -> dict[str, Any]:
+    """The facts of ``--declare``, ``--kind``, ``--device`` and ``--arrays``, each of its type."""
+    from equivalence.declaration import ARRAYS, Declaration, parse_facts
+
+    facts: dict[str, Any] = {}
+    hints = {n: hint for n, hint in get_type_hints(Declaration).items() if n not in IN_CODE}
+    for text in declare or ():
+        for name, value in parse_facts(text).items():
+            require(
+                name in hints,
+                f"--declare {name}={value}: {name} cannot be declared here{closest(name, hints)} "
+                f"(known: {', '.join(sorted(hints))})",
+            )
+            facts[name] = _typed(name, value, hints[name])
+    if kind is not None:
+        facts["kind"] = known_kind(kind)
+    if device is not None:
+        facts["device"] = _known_device(device)
+    if arrays is not None:
+        facts["arrays"] = one_of("--arrays", arrays, ARRAYS)
+    try:
+        Declaration().but(**facts)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"--declare: {error}") from None
+    return facts
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    import msgspec
+
+    if name in SEVERAL and isinstance(value, str | int):
+        value = (value,)
+    try:
+        msgspec.convert(value, hint, strict=True)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`bool | null`", "true or false").replace(" | null", "")
+        raise InvalidRequest(f"--declare {name}={value}: {said[:1].lower()}{said[1:]}") from None
+    return value
+
+
+def _known_device(device: str) -> str:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # torch names the trouble in many types
+        said = str(error).strip().splitlines()
+        raise InvalidRequest(
+            f"--device {device} is not available here: {said[0] if said else type(error).__name__}"
+        ) from None
+    return device

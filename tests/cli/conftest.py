@@ -1,0 +1,124 @@
+"""The command line, run in this process or in one of its own, in a folder with some kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from equivalence import cli
+
+COMMAND = (sys.executable, "-c", "from equivalence.cli import main; main()")
+KERNELS = '''
+"""Kernels, right and wrong."""
+
+import os
+import sys
+import time
+
+import torch
+
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def right(query, key, value):
+    return sdpa(query, key, value, enable_gqa=True)
+
+
+def interleaved(query, key, value):
+    group = query.shape[1] // key.shape[1]
+    return sdpa(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1))
+
+
+def upper_left(query, key, value, is_causal=False):
+    return sdpa(query, key, value, is_causal=is_causal, enable_gqa=True)
+
+
+def chatty(query, key, value):
+    print("printed by the kernel")
+    os.write(1, b"written by the kernel\\n")
+    return right(query, key, value)
+
+
+def aborts(query, key, value):
+    if key.shape[2] >= 32:
+        os.abort()
+    return right(query, key, value)
+
+
+def refuses(query, key, value):
+    raise NotImplementedError("head_dim must be 12345")
+
+
+def equal_heads(query, key, value):
+    if query.shape[1] != key.shape[1]:
+        raise NotImplementedError("num_heads must equal num_kv_heads")
+    return sdpa(query, key, value)
+
+
+def slow(query, key, value):
+    time.sleep(0.02)
+    return right(query, key, value)
+
+
+not_callable = 3
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with kernels.py in it; no terminal, no colours asked for."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+    for name in ("FORCE_COLOR", "NO_COLOR", "TERM", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process."""
+
+    def run(*arguments: str) -> Finished:
+        code = cli.run(arguments)
+        out, err = capfd.readouterr()
+        return Finished(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def spawn(folder: Path) -> Run:
+    """Run the command in a process of its own, with pipes."""
+
+    def spawn(*arguments: str, **environment: str) -> Finished:
+        finished = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return Finished(finished.returncode, finished.stdout, finished.stderr)
+
+    return spawn

@@ -1,0 +1,118 @@
+"""`equivalence check` from the command line to the exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from equivalence.report.json import from_json
+
+from .conftest import Run
+
+QUICK = ("--examples", "12", "--dtype", "float32")
+
+
+def test_a_right_kernel_holds(run: Run) -> None:
+    finished = run("check", "kernels.py:right", *QUICK)
+    assert (finished.code, finished.err) == (0, "")
+    first = finished.out.splitlines()[0]
+    assert re.fullmatch(
+        r"kernels\.py:right holds: [\d,]+ checks of \d+ laws, worst \S+ of the bound .*", first
+    )
+    assert "median kv_len" in finished.out
+    assert "not exercised: " in finished.out
+
+
+def test_a_wrong_kernel_is_told_with_its_smallest_case(run: Run, folder: Path) -> None:
+    arguments = ("--law", "agrees-with-float64", "--json", "report.json", "--script", "failing")
+    finished = run("check", "kernels.py:interleaved", "--dtype", "float32", *arguments)
+    assert (finished.code, finished.err) == (1, "")
+    lines = finished.out.splitlines()
+    assert lines[0].startswith("kernels.py:interleaved does not hold: 1 fault (head-mapping) in ")
+    assert "  case      AttentionCase(num_kv_heads=2, group_size=2)" in lines
+    report = from_json((folder / "report.json").read_bytes())
+    (law,) = report.targets[0].laws
+    assert law.held is False
+    assert law.counterexample is not None
+    assert law.counterexample.case == "AttentionCase(num_kv_heads=2, group_size=2)"
+    assert law.diagnosis is not None
+    assert law.diagnosis.kind == "head-mapping"
+    (script,) = (folder / "failing").iterdir()
+    assert f"  script    failing/{script.name}" in lines
+    assert [path.name for path in folder.glob(".*")] == []
+
+
+def test_declared_facts_are_repeated_by_the_replay_line(run: Run) -> None:
+    declared = ("--declare", "causal=lower_right", "--law", "agrees-with-float64")
+    finished = run("check", "kernels.py:upper_left", "--dtype", "float32", *declared)
+    assert finished.code == 1
+    assert "--declare causal=lower_right" in finished.out
+    declared = ("--declare", "causal=upper_left", "--law", "agrees-with-float64")
+    assert run("check", "kernels.py:upper_left", "--dtype", "float32", *declared).code == 0
+
+
+def test_a_crash_goes_before_a_broken_law(run: Run) -> None:
+    finished = run("check", "kernels.py:interleaved", "kernels.py:aborts", *QUICK)
+    assert finished.code == 3
+    assert "Crash: kernels.py:aborts: killed by SIGABRT" in finished.out
+    assert "kernels.py:interleaved does not hold" in finished.out
+
+
+def test_nothing_exercised_is_not_green(run: Run) -> None:
+    finished = run("check", "kernels.py:refuses", *QUICK)
+    assert finished.code == 1
+    assert "head_dim must be 12345" in finished.out.splitlines()[0]
+
+
+def test_refusing_every_grouped_case_is_in_the_first_line(run: Run) -> None:
+    finished = run("check", "kernels.py:equal_heads", *QUICK)
+    assert "it refuses every grouped case" in finished.out.splitlines()[0]
+
+
+def test_like_draws_the_heads_of_a_model(run: Run, folder: Path) -> None:
+    config = {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20}
+    (folder / "config.json").write_text(json.dumps(config))
+    finished = run("check", "kernels.py:right", *QUICK, "--like", "config.json")
+    assert finished.code == 0
+    assert "grouped 100%" in finished.out
+
+
+def test_the_same_seed_finds_the_same(run: Run) -> None:
+    arguments = ("check", "kernels.py:right", *QUICK, "--seed", "5")
+    assert run(*arguments).out == run(*arguments).out
+    assert run(*arguments).out != run(*arguments[:-1], "6").out
+
+
+@pytest.mark.parametrize("target", ["kernels.py:right", "kernels.py:chatty"])
+def test_json_to_stdout_is_all_that_stdout_gets(spawn: Run, target: str) -> None:
+    finished = spawn("check", target, *QUICK, "--json", "-")
+    assert finished.code == 0
+    report = from_json(finished.out)
+    assert report.targets[0].target == target
+    assert report.environment["seed"] == 0
+    assert f"{target} holds: " in finished.err
+
+
+def test_json_to_a_device_is_written_too(run: Run) -> None:
+    assert run("check", "kernels.py:right", *QUICK, "--json", "/dev/null").code == 0
+
+
+def test_a_report_replaces_the_one_before(run: Run, folder: Path) -> None:
+    (folder / "report.json").write_text("old")
+    (folder / "report.json").chmod(0o640)
+    assert run("check", "kernels.py:right", *QUICK, "--json", "report.json").code == 0
+    assert from_json((folder / "report.json").read_bytes()).targets
+    assert (folder / "report.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_several_targets_get_one_table(run: Run) -> None:
+    finished = run("check", "kernels.py:right", "kernels.py:chatty", *QUICK, "--law", "causality",
+                   "--law", "agrees-with-float64")  # fmt: skip
+    lines = finished.out.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("kernels.py:")] == [
+        "kernels.py:right", "kernels.py:chatty", "kernels.py:right", "kernels.py:chatty",
+    ]  # fmt: skip
+    assert "a causality  b agrees-with-float64" in lines

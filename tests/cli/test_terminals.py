@@ -1,0 +1,119 @@
+"""A terminal gets a progress bar, colours and boxes; a pipe gets none; Ctrl-C ends cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import COMMAND, Run
+
+QUICK = ("--examples", "10", "--dtype", "float32", "--law", "agrees-with-float64")
+
+
+def on_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Run the command on a terminal of 80 columns; its code and all that the terminal got."""
+    leader, follower = pty.openpty()
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI", "COLUMNS")}
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**plain, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "50", **environment},
+    )
+    os.close(follower)
+    pieces = []
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if not select.select([leader], [], [], 1.0)[0]:
+            continue
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(leader)
+    return process.wait(timeout=10), b"".join(pieces).decode()
+
+
+def test_a_terminal_gets_a_bar_colours_and_signs(folder: Path) -> None:
+    code, shown = on_terminal("check", "kernels.py:interleaved", *QUICK)
+    assert code == 1
+    assert "searching" in shown
+    assert "━" in shown
+    assert "✗" in shown
+    assert "\x1b[1;31m" in shown
+
+
+def test_no_color_is_honoured(folder: Path) -> None:
+    code, shown = on_terminal("check", "kernels.py:interleaved", *QUICK, NO_COLOR="1")
+    assert code == 1
+    assert "✗" in shown
+    assert "\x1b[3" not in shown
+    assert "\x1b[1;3" not in shown
+
+
+def test_a_dumb_terminal_gets_plain_text(folder: Path) -> None:
+    _, shown = on_terminal("check", "kernels.py:right", *QUICK, TERM="dumb")
+    assert "\x1b" not in shown
+    assert "━" not in shown
+
+
+def test_tables_fit_80_columns(folder: Path) -> None:
+    _, shown = on_terminal(
+        "check", "torch.repeat_interleave", "kernels.py:right", "--examples", "3", "--dtype",
+        "float32", NO_COLOR="1", TERM="xterm",
+    )  # fmt: skip
+    table = shown[shown.index(" target  ") :].splitlines()[:4]
+    rows = [line for line in table if line.startswith((" target", " torch", " kernels", " ──"))]
+    assert len(rows) == 4
+    assert max(map(len, rows)) <= 80
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_pipe_gets_plain_text(spawn: Run, encoding: str) -> None:
+    finished = spawn(
+        "check", "kernels.py:interleaved", *QUICK, PYTHONIOENCODING=encoding, FORCE_COLOR="1"
+    )
+    assert (finished.code, finished.err) == (1, "")
+    assert finished.out.isascii()
+    assert "\x1b" not in finished.out
+
+
+def test_ctrl_c_keeps_what_is_known(folder: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "check", "kernels.py:slow", "--dtype", "float32", "--json", "report.json"],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(6)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "(interrupted: this is what was known)" in out.splitlines()[0]
+    report = json.loads((folder / "report.json").read_text())
+    assert report["interrupted"] is True
+    assert report["targets"][0]["interrupted"] is True
+
+
+def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    finished = subprocess.run(
+        [*COMMAND, "backends"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (finished.returncode, finished.stderr) == (141, "")
