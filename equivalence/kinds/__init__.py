@@ -44,6 +44,7 @@ class Kind:
 
 MODULES: Final = {
     "attention": "equivalence.kinds.attention",
+    "rotary": "equivalence.kinds.rotary",
 }
 
 

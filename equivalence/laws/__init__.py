@@ -9,6 +9,8 @@ from equivalence.laws import (  # noqa: F401
     gradients,
     isolation,
     order,
+    rotary,
+    rotary_conduct,
     splitting,
     symmetry,
 )

@@ -1,0 +1,217 @@
+"""Rotary cases, drawn inside a domain: shapes, positions, scalings and a seed, never a tensor."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from equivalence.rope.case import RotaryCase
+from equivalence.rope.domain import RotaryDomain
+from equivalence.rope.scaling import RopeScaling
+
+# Where formats stop holding every whole number, and where tables often end.
+EDGES: Final = (256, 512, 2_048, 4_096, 8_192, 32_768, 65_536, 131_072)
+STEPS: Final = (1, 2, 17, 1_000, 100_003)
+THETAS: Final = (10_000.0, 500_000.0, 1_000_000.0, 100.0)
+FACTORS: Final = (2.0, 4.0, 8.0, 32.0, 1.0, 1.5)
+LENGTHS: Final = (8, 64, 2_048, 4_096, 32_768)
+MAGNITUDES: Final = (1.0, 0.1, 30.0, 2.0**-20, 2.0**10)
+UNSEEDED: Final = ("ramp",)
+MAX_EXTRAS: Final = 3
+
+# name: (head_dim, rotary_dim, pairing, theta, scaling), from the models' config.json files.
+MODEL_ROTARY: Final[dict[str, tuple[int, int | None, str, float, RopeScaling | None]]] = {
+    "Llama-2": (128, None, "half", 10_000.0, None),
+    "GPT-J": (256, 64, "interleaved", 10_000.0, None),
+    "GPT-NeoX-20B": (96, 24, "half", 10_000.0, None),
+    "Qwen3": (128, None, "half", 1_000_000.0, None),
+    "Llama-3.1-8B": (
+        128,
+        None,
+        "half",
+        500_000.0,
+        RopeScaling(rope_type="llama3", factor=8.0, original_max_position_embeddings=8192),
+    ),
+    "Llama-3.2-1B": (
+        64,
+        None,
+        "half",
+        500_000.0,
+        RopeScaling(rope_type="llama3", factor=32.0, original_max_position_embeddings=8192),
+    ),
+    "Qwen2.5 at 128k": (
+        128,
+        None,
+        "half",
+        1_000_000.0,
+        RopeScaling(rope_type="yarn", factor=4.0, original_max_position_embeddings=32768),
+    ),
+    "DeepSeek-V3": (
+        64,
+        None,
+        "interleaved",
+        10_000.0,
+        RopeScaling(
+            rope_type="yarn",
+            factor=40.0,
+            original_max_position_embeddings=4096,
+            mscale=1.0,
+            mscale_all_dim=1.0,
+        ),
+    ),
+    "Phi-3-mini at 128k": (
+        96,
+        None,
+        "half",
+        10_000.0,
+        RopeScaling(rope_type="longrope", factor=32.0, original_max_position_embeddings=4096),
+    ),
+    "CodeLlama, dynamic": (
+        128,
+        None,
+        "half",
+        1_000_000.0,
+        RopeScaling(rope_type="dynamic", factor=4.0, original_max_position_embeddings=16384),
+    ),
+}
+
+
+def rotary_cases(domain: RotaryDomain | None = None) -> st.SearchStrategy[RotaryCase]:
+    """Cases inside ``domain`` (default: all of it), the simplest first.
+
+    Every option is drawn alone and together with up to two others. About one case in seven has
+    the rotary embedding of a published model.
+    """
+    return _cases(domain or RotaryDomain())
+
+
+@st.composite
+def _cases(draw: st.DrawFn, domain: RotaryDomain) -> RotaryCase:
+    models = _models(domain)
+    real = bool(models) and draw(st.integers(0, 6)) == 6
+    fields: dict[str, Any] = {
+        "batch_size": draw(st.integers(*domain.batch_size)),
+        "num_heads": draw(st.integers(*domain.num_heads)),
+        "seq_len": draw(st.integers(*domain.seq_len)),
+        "dtype": draw(st.sampled_from(domain.dtypes)),
+    }
+    extras = draw(
+        st.lists(st.sampled_from(_extras(domain)), unique=True, max_size=MAX_EXTRAS)
+        if _extras(domain)
+        else st.just([])
+    )
+    if real:
+        names = ("head_dim", "rotary_dim", "pairing", "theta", "scaling")
+        fields |= dict(zip(names, draw(st.sampled_from(models)), strict=True))
+    else:
+        fields |= draw(_widths(domain, wanted="rotary_dim" in extras))
+        fields["pairing"] = draw(st.sampled_from(domain.pairings))
+        if "theta" in extras:
+            fields["theta"] = draw(st.sampled_from(THETAS))
+        if "scaling" in extras:
+            turning = fields["rotary_dim"] or fields["head_dim"]
+            fields["scaling"] = draw(scalings(domain, rotary_dim=turning))
+    if "attention_factor" in extras:
+        fields["attention_factor"] = draw(st.sampled_from((2.0, 1.0, 0.5, 1.1386294361119891)))
+    fields |= draw(_positions(domain, fields, by_row="by_row" in extras))
+    fields["values"] = values = draw(st.sampled_from(domain.values))
+    if values not in UNSEEDED:
+        fields["magnitude"] = draw(st.sampled_from(MAGNITUDES))
+        fields["seed"] = draw(st.integers(0, 2**16))
+    if "memory" in extras:
+        fields["memory"] = draw(st.sampled_from(domain.memories))
+    return RotaryCase(**fields)
+
+
+def _extras(domain: RotaryDomain) -> list[str]:
+    offered = {
+        "scaling": bool(domain.scalings),
+        "rotary_dim": domain.partial,
+        "theta": domain.theta,
+        "attention_factor": domain.attention_factor,
+        "by_row": domain.by_row and domain.flat,
+        "memory": len(domain.memories) > 1,
+    }
+    return [name for name, possible in offered.items() if possible]
+
+
+@st.composite
+def _widths(draw: st.DrawFn, domain: RotaryDomain, *, wanted: bool) -> dict[str, Any]:
+    sizes = domain.head_dims
+    if domain.head_layouts is not None:
+        sizes = tuple(sorted({layout[2] for layout in domain.head_layouts}))
+    head_dim = draw(st.integers(0, len(sizes) - 1).map(lambda place: sizes[place]))
+    if head_dim % 2 or (wanted and head_dim >= 4):
+        most = (head_dim - 1) // 2
+        return {"head_dim": head_dim, "rotary_dim": 2 * draw(st.integers(1, most))}
+    return {"head_dim": head_dim, "rotary_dim": None}
+
+
+@st.composite
+def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeScaling:
+    """Scalings of every type that the domain admits, with their options."""
+    names = [n for n in domain.scalings if n != "dynamic" or rotary_dim >= 4]
+    name = draw(st.sampled_from(names or ["default"]))
+    fields: dict[str, Any] = {"rope_type": name}
+    if name != "default":
+        fields["factor"] = draw(st.sampled_from(FACTORS))
+    if name not in ("default", "linear"):
+        fields["original_max_position_embeddings"] = draw(st.sampled_from(LENGTHS))
+    if name == "llama3":
+        low, high = draw(st.sampled_from(((1.0, 4.0), (1.0, 2.0), (0.5, 8.0))))
+        fields |= {"low_freq_factor": low, "high_freq_factor": high}
+    if name in ("yarn", "longrope") and draw(st.integers(0, 3)) == 3:
+        fields["attention_factor"] = draw(st.sampled_from((1.0, 1.5)))
+    if name == "yarn":
+        fields |= draw(
+            st.sampled_from(
+                (
+                    {},
+                    {"mscale": 1.0, "mscale_all_dim": 1.0},
+                    {"mscale": 0.707, "mscale_all_dim": 1.0},
+                    {"mscale": 0.707},
+                    {"beta_fast": 16.0},
+                    {"truncate": False},
+                )
+            )
+        )
+    return RopeScaling(**fields)
+
+
+@st.composite
+def _positions(
+    draw: st.DrawFn, domain: RotaryDomain, shape: dict[str, Any], *, by_row: bool
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {"per_row": not domain.flat}
+    if by_row or not domain.flat:
+        fields["row_step"] = draw(st.sampled_from((0, 1, 300)))
+        fields["padding"] = draw(st.integers(0, 3))
+        fields["per_row"] = fields["per_row"] or not (fields["row_step"] or fields["padding"])
+    fields["step"] = draw(st.sampled_from(STEPS))
+    rows = fields.get("row_step", 0) * (shape["batch_size"] - 1)
+    while fields["step"] * (shape["seq_len"] - 1) + rows > domain.furthest and fields["step"] > 1:
+        fields["step"] = STEPS[STEPS.index(fields["step"]) - 1]
+    room = max(0, domain.furthest - rows - fields["step"] * (shape["seq_len"] - 1))
+    near = st.integers(0, min(16, room))
+    edges = [edge for edge in EDGES if edge <= room]
+    if edges:
+        around = st.tuples(st.sampled_from(edges), st.integers(0, 8))
+        near = near | around.map(lambda pair: min(room, max(0, pair[0] + pair[1] - 4)))
+    fields["start"] = draw(near | st.integers(0, room))
+    return fields
+
+
+def _models(domain: RotaryDomain) -> list[tuple[int, int | None, str, float, RopeScaling | None]]:
+    """The embeddings of published models that the domain admits."""
+    if not domain.real_models or domain.head_layouts is not None:
+        return []
+    return [
+        found
+        for found in MODEL_ROTARY.values()
+        if found[0] in domain.head_dims
+        and (found[1] is None or domain.partial)
+        and found[2] in domain.pairings
+        and (found[3] == THETAS[0] or domain.theta)
+        and (found[4] is None or found[4].rope_type in domain.scalings)
+    ]
