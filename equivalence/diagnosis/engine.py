@@ -64,7 +64,7 @@ def diagnose(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A suspect that explains the first sight, and on how many others it does, or does not."""
+    """A suspect that is near the first sight: of all sights, how many confirm or refute it."""
 
     suspect: Suspect
     confirmed: int
@@ -75,17 +75,22 @@ def judged(seen: list[Sight]) -> Diagnosis | None:
     """The best standing suspect; None where the best one explains the first sight only."""
     standings = []
     for suspect in suspects(seen[0]):
-        if explains(suspect, seen[0]) is not True:
+        first = explains(suspect, seen[0])
+        if first is None or not first.near:
             continue
-        answers = [explains(suspect, sight) for sight in seen[1:]]
+        fits = [first, *(explains(suspect, sight) for sight in seen[1:])]
+        known = [fit for fit in fits if fit is not None]
         standings.append(
-            Standing(suspect=suspect, confirmed=answers.count(True), refuted=answers.count(False))
+            Standing(
+                suspect=suspect,
+                confirmed=sum(fit.near and fit.telling for fit in known),
+                refuted=sum(not fit.near for fit in known),
+            )
         )
+    standings = [s for s in standings if s.confirmed > s.refuted]
     if not standings:
         return None
-    best = min(standings, key=lambda s: (-s.confirmed, s.refuted, s.suspect.cost))
-    if best.refuted and not best.confirmed:
-        return None
+    best = min(standings, key=lambda s: (s.refuted - s.confirmed, s.suspect.cost))
     suspect = best.suspect
     declare = f"; if that is meant: --declare {suspect.declare}" if suspect.declare else ""
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{declare}")
@@ -113,7 +118,8 @@ def _strides(target: Target, sight: Sight) -> Diagnosis | None:
         return None
     text = f"right on contiguous tensors with the same numbers, wrong on {memory} ones"
     for suspect in suspects(sight):
-        if suspect.kind == "strides" and explains(suspect, sight):
+        fit = explains(suspect, sight) if suspect.kind == "strides" else None
+        if fit is not None and fit.near and fit.telling:
             return Diagnosis(kind="strides", text=f"{text}: {suspect.sentence}")
     return Diagnosis(kind="strides", text=text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from equivalence.domain import Domain
 from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.outcome import Target
-from equivalence.profiles import Profile, profile_for
+from equivalence.profiles import profile_for
 from equivalence.reference import attention
 
 
@@ -52,39 +54,52 @@ def sights(target: Target, case: Any, domain: Domain) -> list[Sight]:
     return found
 
 
-def explains(suspect: Suspect, sight: Sight) -> bool | None:
-    """Whether the output is, within the bound, what the suspect would give; None: no say.
-
-    An explanation whose own bound would let the right output pass as well is none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """near: the output is, within the bound, what the world gives. telling: the right output, or
+    one as far away as what was seen, would not be.
     """
+
+    near: bool
+    telling: bool
+
+
+def explains(suspect: Suspect, sight: Sight) -> Fit | None:
+    """Whether the output is what the suspect would give; None where it has no say."""
     world = world_of(suspect, sight.inputs)
-    if world is None:
-        return None
-    return fits(world, sight)
+    return None if world is None else fit(world, sight)
 
 
-def fits(world: World, sight: Sight, profile: Profile | None = None) -> bool:
-    """Whether the output of ``sight`` is that of ``world`` within its bound."""
+def fit(world: World, sight: Sight) -> Fit:
+    """Compare the output of ``sight`` with that of ``world``."""
     with np.errstate(all="ignore"):
         output = world.output()
         if output.shape != sight.actual.shape:
-            return False
-        allowed = world.allowed(profile or sight.profile)
+            return Fit(near=False, telling=False)
+        allowed = world.allowed(sight.profile)
         error = np.abs(sight.actual - output)
         near = (error <= allowed) | (np.isnan(sight.actual) & np.isnan(output))
         near |= np.isinf(sight.actual) & (np.abs(output) + allowed > 6e4)
-        empty = np.broadcast_to((world.seen() == 0)[..., None], output.shape)
-        near = np.where(empty, _is_empty_row(sight), near)
-        if not near.all():
-            return False
         away = np.abs(sight.actual - sight.exact.output)
-        told_apart = ~(allowed >= 0.5 * away) | ~np.isfinite(sight.actual) | empty
-    return bool(told_apart[sight.wrong].any())
+        far = ~(away <= 0.05 * np.abs(sight.inputs.value).max(initial=0.0))
+        empty = world.empty()
+        near = np.where(empty, ~sight.wrong | _as_if_empty(sight, far), near)
+        telling = np.where(empty, far, ~(allowed >= 0.7 * away))
+    return Fit(near=bool(near.all()), telling=bool(telling[sight.wrong].any()))
 
 
-def _is_empty_row(sight: Sight) -> Array:
-    """Elements that may stand in a row without keys: zero, NaN, or a mean of the values."""
+def fits_all(worlds: Iterable[World], seen: list[Sight]) -> bool:
+    """Whether every sight is near its world, and at least one of them says something."""
+    found = [fit(world, sight) for world, sight in zip(worlds, seen, strict=True)]
+    return all(f.near for f in found) and any(f.telling for f in found)
+
+
+def _as_if_empty(sight: Sight, far: Array) -> Array:
+    """Elements that may stand in a row without keys: zero, NaN, or the mean of the values.
+
+    The mean counts only ``far`` from what is right, which is a mean of sorts as well.
+    """
     value = sight.inputs.value[:, sight.inputs.kv_head_of]
     mean = value.mean(axis=2, keepdims=True) if value.shape[2] else 0.0
     near_mean = np.abs(sight.actual - mean) <= 0.02 * np.abs(value).max(initial=0.0)
-    return np.asarray((sight.actual == 0) | np.isnan(sight.actual) | near_mean)
+    return np.asarray((sight.actual == 0) | np.isnan(sight.actual) | (near_mean & far))

@@ -36,12 +36,12 @@ class World:
         bound = allowance(self.inputs, self.exact, profile).allowed
         return bound if self.rearrange is None else np.abs(self.rearrange(bound))
 
-    def seen(self) -> Array:
-        """How many keys each output row sees, ``[B, H, Sq]``."""
+    def empty(self) -> Array:
+        """Elements of rows that see no key, whose content is a matter of policy: bool."""
+        spread = np.broadcast_to((self.exact.seen == 0)[..., None], self.exact.output.shape)
         if self.rearrange is None:
-            return self.exact.seen
-        spread = np.broadcast_to(self.exact.seen[..., None], self.exact.output.shape)
-        return np.asarray(np.abs(self.rearrange(spread.astype(np.float64))).max(axis=-1))
+            return spread
+        return np.asarray(self.rearrange(spread.astype(np.float64)) > 0)
 
 
 Imagine = Callable[[AttentionInputs], "World | AttentionInputs | None"]

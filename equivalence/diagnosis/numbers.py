@@ -8,8 +8,8 @@ import numpy as np
 
 from equivalence.bounds import allowance
 from equivalence.compare import compare
-from equivalence.diagnosis.evidence import fits
-from equivalence.diagnosis.imagining import Sight, World, from_scores
+from equivalence.diagnosis.evidence import fit, fits_all
+from equivalence.diagnosis.imagining import Sight, World, from_scores, full
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
 from equivalence.probes.precision import CANDIDATES, candidate
@@ -57,9 +57,8 @@ def _fits_overflown(sight: Sight, limit: float) -> bool:
     bias = 0.0 if inputs.bias is None else inputs.bias
     lost = sight.exact.visible & (dots > -limit)
     clipped = inputs.scale_value * np.clip(dots, -limit, limit) + bias
-    return fits(from_scores(inputs, sight.exact.scores, lost), sight) or fits(
-        from_scores(inputs, clipped), sight
-    )
+    worlds = (from_scores(inputs, sight.exact.scores, lost), from_scores(inputs, clipped))
+    return any(found.near and found.telling for found in (fit(w, sight) for w in worlds))
 
 
 def finite_minimum_rows(sight: Sight) -> Diagnosis | None:
@@ -104,7 +103,7 @@ def loose_precision(found: list[Sight]) -> Diagnosis | None:
                     rows=sight.exact.seen > 0,
                 )
             )
-        if all(f.passes for f in facts) and not all(f.vacuous for f in facts):
+        if all(f.passes and not f.vacuous for f in facts) and _looks_like_rounding(found, name):
             needed = max(_used(sight) for sight in found)
             declare = f"; --declare profile={name} accepts it" if name in PROFILES else ""
             text = (
@@ -115,13 +114,27 @@ def loose_precision(found: list[Sight]) -> Diagnosis | None:
     return None
 
 
+def _looks_like_rounding(found: list[Sight], name: str) -> bool:
+    """Whether the errors are small next to the distances between the values."""
+    profile, dtype = candidate(name), found[0].inputs.dtype
+    unit = max(profile.store_unit(dtype), profile.accumulate_unit(dtype))
+    for sight in found:
+        spread = np.ptp(sight.inputs.value, axis=(1, 2)).max(initial=0.0)
+        size = max(float(spread), float(np.abs(sight.inputs.value).max(initial=0.0)))
+        scores = float(np.abs(sight.exact.scores[sight.exact.visible]).max(initial=1.0))
+        error = np.abs(sight.actual - sight.exact.output)[sight.wrong].max(initial=0.0)
+        if not error <= 16 * unit * max(1.0, scores) * size:
+            return False
+    return True
+
+
 def _used(sight: Sight) -> float:
     with np.errstate(all="ignore"):
         ratio = np.abs(sight.actual - sight.exact.output) / sight.allowed
     return float(np.nan_to_num(ratio[sight.wrong]).max(initial=0.0))
 
 
-Turn = Callable[[AttentionInputs, float], AttentionInputs | None]
+Turn = Callable[[AttentionInputs, float], AttentionInputs | World | None]
 FACTORS: dict[str, tuple[str, str, Turn]] = {
     "scale": (
         "scale",
@@ -143,12 +156,40 @@ FACTORS: dict[str, tuple[str, str, Turn]] = {
         "the float mask acts {0:.6g} times",
         lambda i, r: None if i.mask is None or i.mask.dtype == bool else i.but(mask=_times(i, r)),
     ),
+    "lowered": (
+        "mask-semantics",
+        "a key that the bool mask hides is only lowered by {0:.4g}",
+        lambda i, r: (
+            None
+            if i.mask is None or i.mask.dtype != bool
+            else i.but(mask=np.where(i.mask, 0.0, -r))
+        ),
+    ),
+    "replaced": (
+        "mask-semantics",
+        "the score of a key that the bool mask hides is set to -{0:.4g}",
+        lambda i, r: None if i.mask is None or i.mask.dtype != bool else _set_hidden(i, -r),
+    ),
     "alibi": (
         "mask-semantics",
         "the ALiBi slopes act as {0:.6g} times the given ones",
         lambda i, r: None if i.alibi_slopes is None else i.but(alibi_slopes=i.alibi_slopes * r),
     ),
 }
+
+
+def _set_hidden(inputs: AttentionInputs, score: float) -> World:
+    unmasked = inputs.but(mask=None)
+    assert inputs.mask is not None
+    scores = attention(unmasked).scores
+    return from_scores(unmasked, np.where(full(inputs, inputs.mask), scores, score))
+
+
+def _world_at(inputs: AttentionInputs, turn: Turn, ratio: float) -> World | None:
+    changed = turn(inputs, ratio)
+    if changed is None or isinstance(changed, World):
+        return changed
+    return World(inputs=changed, exact=attention(changed))
 
 
 def _times(inputs: AttentionInputs, factor: float) -> Array:
@@ -160,36 +201,36 @@ def fitted_factor(found: list[Sight]) -> Diagnosis | None:
     """One number that, put right, explains everything: found by minimising the worst error."""
     for kind, words, turn in FACTORS.values():
         ratio = _best_ratio(found[-1], turn)
-        if ratio is None or abs(ratio - 1) < 1e-7:
+        if ratio is None:
             continue
-        if all(_fits_at(sight, turn, ratio) for sight in found):
+        worlds = [_world_at(sight.inputs, turn, ratio) for sight in found]
+        known = [world for world in worlds if world is not None]
+        if len(known) == len(found) and fits_all(known, found):
             return Diagnosis(kind=kind, text=words.format(ratio))
     return None
 
 
-def _fits_at(sight: Sight, turn: Turn, ratio: float) -> bool:
-    changed = turn(sight.inputs, ratio)
-    return changed is not None and fits(World(inputs=changed, exact=attention(changed)), sight)
-
-
 def _best_ratio(sight: Sight, turn: Turn) -> float | None:
-    """The factor with the least squared error: a grid of factors, then finer ones around it."""
+    """The factor with the least squared error: the best of a grid, then Gauss-Newton steps."""
 
-    def loss(ratio: float) -> float:
-        changed = turn(sight.inputs, ratio)
-        if changed is None:
-            return np.inf
-        error = np.abs(sight.actual - attention(changed).output)
-        return float(np.square(error).sum())
+    def error(log_ratio: float) -> Array | None:
+        world = _world_at(sight.inputs, turn, float(np.exp(log_ratio)))
+        return None if world is None else world.output() - sight.actual
 
-    low, high = -3.0, 3.0  # e**-3 to e**3
-    best = 0.0
-    for _ in range(9):
-        grid = np.linspace(low, high, 17)
-        losses = [loss(float(np.exp(x))) for x in grid]
-        if not np.isfinite(losses).any():
-            return None
-        best = float(grid[int(np.nanargmin(losses))])
-        step = (high - low) / 16
-        low, high = best - step, best + step
+    grid = np.linspace(-3.0, 3.0, 49)  # e**-3 to e**3
+    errors = [error(float(x)) for x in grid]
+    losses = [np.inf if e is None else float(np.square(e).sum()) for e in errors]
+    if not np.isfinite(losses).any():
+        return None
+    best, step = float(grid[int(np.nanargmin(losses))]), 1e-5
+    for _ in range(8):
+        here, ahead, behind = error(best), error(best + step), error(best - step)
+        assert here is not None
+        assert ahead is not None
+        assert behind is not None
+        slope = (ahead - behind) / (2 * step)
+        size = float(np.square(slope).sum())
+        if not size > 0:
+            break
+        best = float(np.clip(best - float((slope * here).sum()) / size, -4.0, 4.0))
     return float(np.exp(best))

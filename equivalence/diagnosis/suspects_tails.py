@@ -34,13 +34,13 @@ def channels(sight: Sight) -> Iterator[Suspect]:
                 imagine=partial(_cut_channels, tile=tile),
                 cost=6,
             )
-        whole = head_dim // tile * tile if tile else 0
-        if tile > 1 and tile != whole < head_dim:
+    for tile in TILES[1:]:
+        if head_dim % tile:
             yield Suspect(
                 kind=KIND,
                 sentence=(
                     f"channels of query and key beyond the last full tile of {tile} do not "
-                    f"count: {head_dim - whole} of {head_dim}"
+                    f"count: {head_dim % tile} of {head_dim}"
                 ),
                 imagine=partial(_cut_channels, tile=tile, tail_only=True),
                 cost=7,

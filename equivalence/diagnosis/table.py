@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from equivalence.diagnosis import (
+    suspects_blocks,
     suspects_heads,
     suspects_masks,
     suspects_memory,
@@ -37,6 +38,7 @@ FAMILIES: Final[dict[str, list[Family]]] = {
         suspects_tails.channels,
         suspects_tails.keys,
         suspects_tails.rows,
+        suspects_blocks.rescaling,
         suspects_memory.layouts,
         suspects_memory.strides,
         suspects_heads.batch_rows,

@@ -54,6 +54,8 @@ def _larger(case: AttentionCase, domain: Domain, *, heads: bool) -> dict[str, An
     change |= {"q_len": q_len, "kv_len": kv_len}
     wanted = max(case.head_dim, 12)
     dims = domain.head_dims or (wanted,)
+    if domain.head_dims is None and not heads:
+        dims = (wanted | 1,)  # no tile divides it
     head_dim = min((d for d in dims if d >= wanted), default=case.head_dim)
     if case.value_head_dim is None or domain.value_head_dim_differs:
         change["head_dim"] = head_dim
