@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Final
 
@@ -70,7 +71,9 @@ def _fork(
 ) -> None:
     stream, output, sentinel = descriptors
     try:
-        worker = os.fork()
+        with warnings.catch_warnings():  # numpy's threads exist, and hold no lock while all waits
+            warnings.simplefilter("ignore", DeprecationWarning)
+            worker = os.fork()
     except OSError as error:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -83,6 +86,9 @@ def _fork(
             control.close()
             for descriptor in (*own, sentinel):
                 os.close(descriptor)
+            from equivalence.isolation import settling
+
+            settling.die_with_server()
             become_worker(stream, output)
         except BaseException:  # the worker's own fault; standard error is the captured file
             traceback.print_exc()
@@ -100,7 +106,6 @@ def become_worker(stream: int, output: int) -> None:
     from equivalence.isolation.channel import Channel
 
     settling.lead_own_group()
-    settling.die_with_server()
     worker.serve(Channel(socket.socket(fileno=stream)), output)
     os._exit(0)
 

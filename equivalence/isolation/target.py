@@ -57,7 +57,7 @@ class IsolatedTarget:
         self._facts = dict(facts or {})
         # A function cannot cross: one that was given here is asked here.
         self._supports: Callable[[Any], bool | str] | None = self._facts.pop("supports", None)
-        self._method = method
+        self._method: Final[Method] = method
         self._pace = Pace(self.limits.seconds)
         self._held = _Holder()
         self._resident = 0

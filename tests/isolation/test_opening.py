@@ -5,12 +5,13 @@ import importlib.util
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import equivalence.isolation
-from equivalence import registry
+from equivalence import loading, registry
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention
@@ -170,6 +171,21 @@ def test_what_has_no_importable_name_runs_here(function):
         "it has no name that a worker process could import it by"
     )
     assert target.call(INPUTS).status == "returned"
+
+
+def test_another_kind_of_target_in_this_process_has_the_note_too(monkeypatch):
+    class Cache:
+        name = "a cache"
+
+        def call(self, inputs, *, output_gradient=None):
+            return "called"
+
+    kind = SimpleNamespace(open=lambda function, name, facts: Cache())
+    monkeypatch.setattr(loading, "MODULES", {"kv_cache": ""})
+    monkeypatch.setattr(loading, "kind_named", lambda name: kind)
+    target = open_target(lambda **sizes: None, facts={"kind": "kv_cache"})
+    assert (target.name, target.call(INPUTS)) == ("a cache", "called")
+    assert note_of(target).startswith("runs in this process")
 
 
 def test_isolation_can_be_declined():
