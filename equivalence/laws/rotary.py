@@ -93,7 +93,9 @@ def norms_are_kept(case: RotaryCase, subject: RotarySubject) -> Verdict:
         inputs, subject.exact(inputs), subject.profile(inputs.dtype), subject.declared.tables
     )
     facts = compare(actual, expected, limits, dtype=inputs.dtype)
-    return subject.verdict(facts, inputs, kind="disagreement", than="the length of its pair")
+    return subject.verdict(
+        facts, inputs, kind="disagreement", than="the length of its pair", by_channel=False
+    )
 
 
 def _at_zero(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
@@ -164,6 +166,8 @@ def _same_scores(
     subject: RotarySubject, one: list[Turned], other: list[Turned], *, than: str
 ) -> Verdict:
     """Whether q . k ``[B, H, S, S]`` of two turned pairs agree within what their bounds allow."""
+    if not all(np.isfinite(part).all() for four in (*one, *other) for part in four[1::2]):
+        return INAPPLICABLE  # an overflow, which agreement judges
     scores, off = [], []
     for query_inputs, query, key_inputs, key in (*one, *other):
         scores.append(np.matmul(query, key.swapaxes(-1, -2)))
@@ -183,19 +187,13 @@ def _same_scores(
         natural=format_of(inputs.dtype).unit_roundoff * size,
         in_domain=subject.allowance(inputs).in_domain,
     )
-    with np.errstate(invalid="ignore", over="ignore"):
-        facts = compare(scores[0], scores[1], both, dtype="float64")
-    verdict = subject.verdict(
-        replace(facts, wrong=np.zeros((1, 1, 1, 1), bool)) if not facts.index else facts,
-        inputs,
-        kind="disagreement",
-        than=than,
-    )
+    facts = compare(scores[0], scores[1], both, dtype="float64")
+    verdict = subject.verdict(facts, inputs, kind="disagreement", than=than, by_channel=False)
     if verdict.trouble is None:
         return verdict
-    batch, head, query_slot, key_slot = facts.index
+    query_slot, key_slot = facts.index[2:]
     text = f"the score of query {query_slot} and key {key_slot} disagrees with {than}"
-    return broken(replace(verdict.trouble, text=text, where="", index=(batch, head, query_slot, 0)))
+    return broken(replace(verdict.trouble, text=text, where="", index=facts.index))
 
 
 @law("rotations-compose", kind="rotary", adapt=_fixed_scaling)

@@ -13,7 +13,7 @@ from equivalence.compare import Comparison, compare
 from equivalence.dtypes import Array
 from equivalence.outcome import Outcome, Target
 from equivalence.profiles import Profile, profile_for
-from equivalence.rope.bounds import allowance
+from equivalence.rope.bounds import allowance, angle_error
 from equivalence.rope.case import RotaryCase
 from equivalence.rope.domain import RotaryDomain
 from equivalence.rope.inputs import RotaryInputs, rotary_inputs
@@ -120,17 +120,29 @@ class RotarySubject:
         """Whether an outcome agrees with the float64 rotation; relations start from such a one."""
         return self._once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
 
-    def verdict(self, facts: Comparison, inputs: RotaryInputs, *, kind: str, than: str) -> Verdict:
-        """Turn the facts of a comparison into a verdict; ``than`` says what it disagrees with."""
+    def verdict(
+        self,
+        facts: Comparison,
+        inputs: RotaryInputs,
+        *,
+        kind: str,
+        than: str,
+        by_channel: bool = True,
+    ) -> Verdict:
+        """Turn the facts of a comparison into a verdict; ``than`` says what it disagrees with.
+
+        by_channel: whether outputs were compared, and not lengths or scores.
+        """
         remarks: tuple[str, ...] = ()
         if facts.unjudged_nonfinite:
             remarks = ("non-finite output outside the domain of the profile",)
         if facts.passes:
             status: Any = "vacuous" if facts.vacuous else "held"
             return Verdict(status=status, used=facts.used, natural=facts.natural, remarks=remarks)
+        place = self._place(inputs, facts) if by_channel else ""
         trouble = Trouble(
             kind="non-finite" if facts.nonfinite else kind,
-            text=f"disagrees with {than} at output{list(facts.index)}{self._place(inputs, facts)}",
+            text=f"disagrees with {than} at output{list(facts.index)}{place}",
             index=facts.index,
             got=facts.got,
             expected=facts.expected,
@@ -145,13 +157,15 @@ class RotarySubject:
         return Verdict(status="broken", used=facts.used, natural=facts.natural, trouble=trouble)
 
     def _place(self, inputs: RotaryInputs, facts: Comparison) -> str:
-        """The position of the worst element, and the angle error that is allowed there."""
-        rows = inputs.by_row
+        """The position of the worst element, and how far its angle may be off."""
+        rows, exact = inputs.by_row, self.exact(inputs)
         batch, _, slot, channel = facts.index
-        position = int(rows[batch % len(rows), slot])
-        if not self.exact(inputs).moves[channel]:
-            return f", position {position:,}, a channel that must not move"
-        return f", position {position:,}"
+        row = batch % len(rows)
+        if not exact.moves[channel]:
+            return f", position {rows[row, slot]:,}, a channel that must not move"
+        off = angle_error(inputs, exact, self.declared.tables or "float32")[row, 0, slot, channel]
+        angle = exact.angle[row, 0, slot, channel]
+        return f", position {rows[row, slot]:,} (angle {angle:.6g}, which may be {off:.2g} off)"
 
     def same(
         self,
