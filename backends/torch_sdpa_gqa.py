@@ -7,6 +7,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from equivalence.backends.head_folding import group_size_of
+from equivalence.backends.known_callables import FLASH_LAUNDERS_NAN
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
 from equivalence.errors import Unsupported
@@ -33,6 +34,7 @@ def choice_supports(case: AttentionCase) -> bool | str:
     gradients=True,
     grouped=True,
     supports=choice_supports,
+    known_faults=(FLASH_LAUNDERS_NAN,),
 )
 def attention(
     query: Tensor,
@@ -78,6 +80,7 @@ def flash_supports(case: AttentionCase) -> bool | str:
     mask_and_causal=True,
     grouped=True,
     supports=flash_supports,
+    known_faults=(FLASH_LAUNDERS_NAN,),
 )
 def flash(
     query: Tensor,
