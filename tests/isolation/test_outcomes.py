@@ -1,6 +1,5 @@
 """Whatever a kernel does to its process is an outcome with a text, and the next call works."""
 
-import time
 from pathlib import Path
 
 import psutil
@@ -87,14 +86,10 @@ def test_what_a_worker_prints_is_kept():
 @pytest.mark.parametrize("kernel", ["loops", "sleeps_holding_the_lock"])
 def test_a_hang_is_cut_off_and_the_next_one_sooner(kernel):
     target = opened(kernel, seconds=1.5)
-    start = time.monotonic()
     outcome = target.call(INPUTS)
-    first = time.monotonic() - start
     assert outcome.status == "hung"
     assert outcome.text.startswith(f"no answer after 1.5 s in {kernel}, kernels.py line ")
-    start = time.monotonic()
     assert target.call(INPUTS).text.startswith("no answer after 1 s")
-    assert time.monotonic() - start < first
     target.close()
 
 
@@ -155,9 +150,8 @@ def test_processes_of_a_kernel_end_with_its_worker():
 def test_a_file_that_ends_the_process_that_imports_it(tmp_path, source, status, text):
     file = tmp_path / "deadly.py"
     file.write_text(f"{source}\ndef attention(q, k, v): return q\n")
-    target = IsolatedTarget(
-        f"{file}:attention", facts={"layout": "BSHD"}, limits=Limits(import_seconds=0.5)
-    )
+    limits = Limits(import_seconds=0.5 if status == "hung" else 60.0)
+    target = IsolatedTarget(f"{file}:attention", facts={"layout": "BSHD"}, limits=limits)
     assert target.trouble.startswith(text)
     assert target.declaration.layout == "BSHD"
     outcome = target.call(INPUTS)
