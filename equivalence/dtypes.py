@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -20,7 +21,9 @@ class Format:
 
     ``unit_roundoff`` is u = 2^-p for a p-bit significand (round to nearest);
     ``half_subnormal`` is eta, half the spacing of the subnormals: the largest absolute error of
-    rounding a number that underflows; ``max_finite`` is the largest finite number.
+    rounding a number that underflows; ``max_finite`` is the largest finite number; ``flushed``
+    the largest absolute error of one operation of an accumulator that underflows. Accumulators
+    may flush subnormals to zero, but no hardware does so in float16 unless asked to.
     """
 
     name: str
@@ -28,24 +31,35 @@ class Format:
     unit_roundoff: float
     half_subnormal: float
     max_finite: float
+    flushed: float
+
+    @property
+    def overflow(self) -> float:
+        """The smallest number that rounds to infinity: half a spacing above ``max_finite``.
+
+        It is infinite for float64, whose sums already round the way this asks about.
+        """
+        return self.max_finite + self.unit_roundoff * 2.0 ** (math.frexp(self.max_finite)[1] - 1)
 
 
 FORMATS: Final[dict[str, Format]] = {
     f.name: f
     for f in (
         Format(
-            name="float64",
-            bits=64,
-            unit_roundoff=2.0**-53,
-            half_subnormal=0.0,  # 2^-1075 is not a float64; nothing in a bound can be that small
-            max_finite=float(np.finfo(np.float64).max),
-        ),
-        Format(
             name="float32",
             bits=32,
             unit_roundoff=2.0**-24,
             half_subnormal=2.0**-150,
             max_finite=float(np.finfo(np.float32).max),
+            flushed=2.0**-126,
+        ),
+        Format(
+            name="float64",
+            bits=64,
+            unit_roundoff=2.0**-53,
+            half_subnormal=0.0,  # 2^-1075 is not a float64; nothing in a bound can be that small
+            max_finite=float(np.finfo(np.float64).max),
+            flushed=2.0**-1022,
         ),
         Format(
             name="float16",
@@ -53,6 +67,7 @@ FORMATS: Final[dict[str, Format]] = {
             unit_roundoff=2.0**-11,
             half_subnormal=2.0**-25,
             max_finite=65504.0,
+            flushed=2.0**-25,
         ),
         Format(
             name="bfloat16",
@@ -60,6 +75,7 @@ FORMATS: Final[dict[str, Format]] = {
             unit_roundoff=2.0**-8,
             half_subnormal=2.0**-134,
             max_finite=float.fromhex("0x1.fep127"),
+            flushed=2.0**-126,
         ),
     )
 }

@@ -260,7 +260,7 @@ class LawSearch:
         self, law: Law, kind: str, cases: dict[Any, Trouble], known: Sequence[Failure]
     ) -> tuple[Any, Trouble]:
         def trouble_of(case: Any) -> Trouble | None:
-            if law.adapt(case, self.domain) != case:
+            if case.dtype != self.dtype or law.adapt(case, self.domain) != case:
                 return None
             trouble = self.verdict(law, case).trouble
             return trouble if trouble is not None and trouble.kind == kind else None

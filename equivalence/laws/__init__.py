@@ -5,10 +5,17 @@ from __future__ import annotations
 # Importing a family registers its laws, in the order in which reports list them.
 from equivalence.laws import (  # noqa: F401
     agreement,
+    cache_memory,
+    caches,
     conduct,
     gradients,
     isolation,
+    mla,
+    mla_order,
+    mla_structure,
     order,
+    packed,
+    paged,
     rotary,
     rotary_conduct,
     splitting,

@@ -65,9 +65,14 @@ def _hull(inputs: AttentionInputs, visible: Array) -> tuple[Array, Array]:
 
 
 def _with_empty_rows(case: AttentionCase, domain: Domain) -> AttentionCase | None:
-    """The same case with at least one row that sees no key, made the way the domain allows."""
+    """The same case with at least one row that sees no key, made the way the domain allows.
+
+    Without sinks: a sink alone makes the row well defined, and zero.
+    """
     if not domain.empty_rows:
         return None
+    if case.sinks:
+        case = case.but(sinks=False)
     mask = case.mask
     if mask is not None and "q" in mask.axes:
         if mask.hidden != "-inf":

@@ -1,0 +1,215 @@
+"""Laws about the memory of a cache: what it forgot, never wrote, or says that it holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from equivalence.caches.case import CacheCase
+from equivalence.caches.domain import CacheDomain
+from equivalence.caches.inputs import CacheInputs
+from equivalence.caches.program import Program
+from equivalence.caches.subject import CacheSubject
+from equivalence.dtypes import Array, format_of, rounded
+from equivalence.laws.caches import compared
+from equivalence.laws.law import law
+from equivalence.laws.packed import nan_verdict
+from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken, refused
+
+LARGEST_PAGE: Final = 256
+
+
+def _rolled_back(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
+    """The same case with room for a token that is appended and taken back."""
+    if "truncate" not in domain.words or case.evicts:
+        return None
+    if _place(case) is not None:
+        return case
+    if domain.max_lens is not None:
+        return None
+    roomier = case.but(max_len=case.max_len + 1)
+    return roomier if _place(roomier) is not None else None
+
+
+def _place(case: CacheCase) -> int | None:
+    """The first operation after which every row keeps as many tokens, and one more fits."""
+    for step, state in enumerate(case.states[:-1]):
+        lengths = set(state.lengths)
+        if len(lengths) == 1 and 0 < max(lengths) < case.max_len:
+            return step
+    return None
+
+
+def _with_rollback(case: CacheCase, inputs: CacheInputs, number: float | None) -> CacheInputs:
+    """The program with tokens appended and taken back in between."""
+    step = _place(case)
+    assert step is not None
+    state = case.states[step]
+    kept = max(state.lengths)
+    count = min(2, case.max_len - kept)
+    steps: Program = (*(("append", 1),) * count, ("truncate", kept))
+    return inputs.but(
+        key=_inserted(inputs.key, state.tokens, count, case, number),
+        value=_inserted(inputs.value, state.tokens, count, case, number),
+        program=(*case.program[: step + 1], *steps, *case.program[step + 1 :]),
+    )
+
+
+def _inserted(
+    tokens: Array, at: int, count: int, case: CacheCase, number: float | None
+) -> Array:
+    shape = (*tokens.shape[:2], count, tokens.shape[3])
+    noise = 3.0 * np.random.default_rng([case.seed, 73]).normal(size=shape)
+    noise = rounded(noise, case.dtype) if number is None else np.full(shape, number)
+    return np.concatenate([tokens[:, :, :at], noise, tokens[:, :, at:]], axis=2)
+
+
+@law("cache-forgotten-tokens-do-not-matter", kind="kv_cache", adapt=_rolled_back)
+def cache_forgotten_tokens_do_not_matter(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """Tokens that were appended and truncated away again change no later answer."""
+    inputs = subject.inputs(case)
+    other = _with_rollback(case, inputs, None)
+    return compared(subject, inputs, other, "hidden-keys", "itself without a rollback")
+
+
+@law("cache-forgotten-nan-is-ignored", kind="kv_cache", adapt=_rolled_back)
+def cache_forgotten_nan_is_ignored(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """NaN that was appended and truncated away never reaches an answer, where declared."""
+    inputs = subject.inputs(case)
+    other = _with_rollback(case, inputs, float("nan"))
+    verdict = compared(subject, inputs, other, "nan-leak", "itself without a rollback")
+    if verdict.status in ("inapplicable", "refused"):
+        return verdict
+    return nan_verdict(verdict, subject, "truncated tokens")
+
+
+def _padded(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
+    """The same case with rows of unequal length."""
+    if not domain.ragged:
+        return None
+    if any(op[0] == "append" and len(op) > 2 and len(set(op[1:])) > 1 for op in case.program):
+        return case
+    if domain.batch_size[1] < 2 or (domain.max_lens is not None and case.max_len < 2):
+        return None
+    batch_size = max(2, case.batch_size)
+    program = (("append", 2, *(1,) * (batch_size - 1)), *case.program)
+    return case.running(
+        tuple(op for op in program if op[0] != "reorder"),
+        batch_size=batch_size,
+        max_len=max(2, case.max_len),
+        evicts=False,
+    )
+
+
+def _repadded(inputs: CacheInputs, seed: int, number: float | None) -> CacheInputs:
+    """Other numbers in the columns that ``lengths`` leaves out."""
+    padding = np.zeros((inputs.batch_size, inputs.key.shape[2]), bool)
+    token = 0
+    for word, *numbers in inputs.program:
+        if word == "append":
+            for row, count in enumerate(numbers if len(numbers) > 1 else ()):
+                padding[row, token + count : token + max(numbers)] = True
+            token += max(numbers)
+    rng = np.random.default_rng([seed, 79])
+    changed = []
+    for tokens in (inputs.key, inputs.value):
+        noise = rounded(3.0 * rng.normal(size=tokens.shape), inputs.dtype)
+        if number is not None:
+            noise = np.full(tokens.shape, number)
+        changed.append(np.where(padding[:, None, :, None], noise, tokens))
+    return inputs.but(key=changed[0], value=changed[1])
+
+
+@law("cache-padding-does-not-matter", kind="kv_cache", adapt=_padded)
+def cache_padding_does_not_matter(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """What stands behind the lengths of an append, padding that is, changes nothing."""
+    inputs = subject.inputs(case)
+    other = _repadded(inputs, case.seed, None)
+    return compared(subject, inputs, other, "hidden-keys", "itself with other padding")
+
+
+@law("cache-padding-nan-is-ignored", kind="kv_cache", adapt=_padded)
+def cache_padding_nan_is_ignored(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """NaN behind the lengths of an append never reaches an answer, where declared."""
+    inputs = subject.inputs(case)
+    other = _repadded(inputs, case.seed, float("nan"))
+    verdict = compared(subject, inputs, other, "nan-leak", "itself with other padding")
+    if verdict.status in ("inapplicable", "refused"):
+        return verdict
+    return nan_verdict(verdict, subject, "padding")
+
+
+@law("cache-unwritten-memory-does-not-matter", kind="kv_cache")
+def cache_unwritten_memory_does_not_matter(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """Memory that the cache allocates and never writes may hold NaN, and changes nothing."""
+    if subject.declared.arrays != "torch":
+        return INAPPLICABLE
+    inputs = subject.inputs(case)
+    other = inputs.but(poisoned=True)
+    than = "itself where torch.empty gives NaN"
+    return compared(subject, inputs, other, "hidden-keys", than)
+
+
+@law("cache-bytes", kind="kv_cache")
+def cache_bytes(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """nbytes is 2 * num_kv_heads * head_dim * width bytes for each token kept or given room."""
+    inputs = subject.inputs(case)
+    outcome = subject.call(inputs)
+    if outcome.status != "returned":
+        return INAPPLICABLE
+    last = len(case.program) - 1
+    found = outcome.extras.get(f"nbytes/{last}")
+    if found is None:
+        return refused("it has no nbytes")
+    quantised = subject.declared.quantised is not None
+    width = 1 if quantised else format_of(case.dtype).bits // 8
+    token = 2 * case.num_kv_heads * case.head_dim * width
+    kept = sum(case.states[last].lengths)
+    rounded_up = -(-case.max_len // LARGEST_PAGE) * LARGEST_PAGE
+    most = case.batch_size * rounded_up * token
+    held = int(found)
+    # A quantised cache holds its steps too, and they may come with every token.
+    most = 2 * most + 64 * case.batch_size * case.num_kv_heads * rounded_up if quantised else most
+    whole = quantised or held % token == 0
+    if whole and kept * token <= held <= most:
+        return HELD
+    text = (
+        f"nbytes={held} at the end; {kept} tokens of {token} bytes are kept, "
+        f"and there is room for {case.batch_size} x {case.max_len}"
+    )
+    return broken(Trouble(kind="bytes", text=text))
+
+
+@law("cache-inputs-are-not-modified", kind="kv_cache")
+def cache_inputs_are_not_modified(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """append and attend leave their arguments as they were."""
+    inputs = subject.inputs(case)
+    outcome = subject.call(inputs)
+    if outcome.status != "returned":
+        return INAPPLICABLE
+    if not outcome.mutated:
+        return HELD
+    text = f"the cache wrote to its {', '.join(outcome.mutated)}"
+    return broken(Trouble(kind="input-mutation", text=text))
+
+
+@law("cache-repeats-itself", kind="kv_cache")
+def cache_repeats_itself(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """A fresh cache gives the same answers, bit for bit where the factory declares it."""
+    inputs = subject.inputs(case)
+    first = subject.call(inputs)
+    if not subject.sound(inputs, first):
+        return INAPPLICABLE
+    second = subject.call_again(inputs)
+    if (problem := subject.unusable(inputs, second)) is not None:
+        return problem
+    assert first.stored is not None
+    assert second.stored is not None
+    if first.stored.tobytes() == second.stored.tobytes():
+        return HELD
+    if subject.declared.deterministic:
+        return broken(Trouble(kind="not-repeatable", text="a fresh cache gives other bits"))
+    pairs = [(piece, piece) for piece in inputs.pieces]
+    than = "the answers of another fresh cache"
+    return subject.same_pieces(pairs, second, first, kind="not-repeatable", than=than)

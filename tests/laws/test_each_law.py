@@ -1,0 +1,139 @@
+"""For each law, a broken kernel that it catches, and a right one that it lets through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import broken
+import pytest
+
+from equivalence.calling import LocalTarget
+from equivalence.case import AttentionCase
+from equivalence.domain import Domain
+from equivalence.engine import Request, check_target
+from equivalence.laws import LAWS, all_laws
+from equivalence.subject import Subject
+
+EXAMPLES = 50
+
+# law: (broken kernel, dtype in which it must be seen, kinds of trouble)
+CAUGHT = {
+    "agrees-with-float64": ("tiles_heads", "float32", "outside-bound"),
+    "masked-rows": ("nan_on_empty_rows", "float32", "masked-rows"),
+    "log-sum-exp": ("lse_in_base_2", "float32", "lse"),
+    "inputs-are-not-modified": ("scales_in_place", "float32", "input-mutation"),
+    "strides-do-not-matter": ("ignores_strides", "float32", "strides"),
+    "bad-head-counts-are-refused": ("answers_uneven_heads", "float32", "answered-refusal"),
+    "options-are-not-ignored": ("drops_softcap", "float32", "ignored-option"),
+    "gradients-agree": ("halves_gradient_of_key", "float32", "gradient"),
+    "group-gradients-sum": ("forgets_group_sum", "float32", "gradient"),
+    "hidden-keys-do-not-matter": ("reads_hidden_keys", "float32", "hidden-keys"),
+    "hidden-nan-is-ignored": ("leaks_hidden_nan", "float32", "nan-leak"),
+    "visible-nan-is-kept": ("launders_nan", "float32", "nan-laundered"),
+    "batch-rows-are-independent": ("other_bits_in_a_batch", "float32", "batch-dependence"),
+    "causality": ("sees_the_future", "float32", "future-keys"),
+    "decode-equals-prefill": ("decodes_upper_left", "float32", "disagreement"),
+    "chunks-equal-prefill": ("causal_only_if_square", "float32", "disagreement"),
+    "repeats-itself": ("rounds_at_random", "float32", "not-repeatable"),
+    "key-permutation": ("answers_by_shape", "float32", "disagreement"),
+    "head-permutation": ("answers_by_shape", "float32", "disagreement"),
+    "linear-in-values": ("answers_by_shape", "float32", "disagreement"),
+    "split-merge": ("lse_without_maximum", "float32", "lse"),
+}
+# Faults that agreement with float64 cannot see: the law is the only one that does.
+ALONE = (
+    "masked-rows",
+    "log-sum-exp",
+    "inputs-are-not-modified",
+    "bad-head-counts-are-refused",
+    "gradients-agree",
+    "hidden-nan-is-ignored",
+    "visible-nan-is-kept",
+    "batch-rows-are-independent",
+    "repeats-itself",
+)
+
+
+def check(kernel: str, dtype: str, *laws: str) -> Any:
+    broken.STALE.clear()
+    target = LocalTarget.of(getattr(broken, kernel), name=kernel)
+    return check_target(target, Request(examples=EXAMPLES, dtypes=(dtype,), laws=laws or None))
+
+
+def test_every_law_has_a_broken_kernel() -> None:
+    assert {law.name for law in all_laws("attention")} == {*CAUGHT, "within-hull"}
+
+
+def test_hull_is_left_where_the_bound_is_loose() -> None:
+    """Large equal scores in bfloat16: rounding may spread the weights, never leave the hull."""
+    case = AttentionCase(
+        kv_len=16,
+        head_dim=16,
+        dtype="bfloat16",
+        values="equal_keys",
+        magnitude=30.0,
+        plants=(("value", 0, 3, -100.0),),
+        scale=1.0,
+        seed=4,
+    )
+    for kernel, status in (("right", "held"), ("overshoots", "broken")):
+        target = LocalTarget.of(getattr(broken, kernel), name=kernel)
+        subject = Subject(target, Domain())
+        assert LAWS["agrees-with-float64"].check(case, subject).status != "broken"
+        assert LAWS["within-hull"].check(case, subject).status == status
+
+
+@pytest.mark.parametrize("law", CAUGHT)
+def test_law_catches_its_broken_kernel(law: str) -> None:
+    kernel, dtype, trouble = CAUGHT[law]
+    result = check(kernel, dtype, law)
+    assert result.held is False
+    assert trouble in {c.trouble.kind for found in result.laws for c in found.counterexamples}
+
+
+@pytest.mark.parametrize("law", ALONE)
+def test_only_this_law_sees_the_fault(law: str) -> None:
+    kernel, dtype, _ = CAUGHT[law]
+    result = check(kernel, dtype)
+    assert {found.law for found in result.laws if found.held is False} <= {
+        law,
+        *({"split-merge"} if law == "log-sum-exp" else ()),
+        *({"group-gradients-sum"} if law == "gradients-agree" else ()),
+    }
+    assert result.held is False
+
+
+@pytest.mark.parametrize("kernel", ["right", "right_lse"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_right_kernel_keeps_every_law(kernel: str, dtype: str) -> None:
+    result = check(kernel, dtype)
+    assert [f.trouble for f in result.failures] == []
+    assert result.held is True
+    judged = {found.law for found in result.laws if found.held}
+    only_declared = {"log-sum-exp", "split-merge", "hidden-nan-is-ignored"}
+    only_gradients = {"gradients-agree", "group-gradients-sum"}
+    only_policy = {"masked-rows"}
+    assert set(LAWS) & set(CAUGHT) - judged <= only_declared | only_gradients | only_policy
+
+
+@pytest.mark.parametrize("law", CAUGHT)
+def test_adapting_twice_changes_nothing(law: str) -> None:
+    from equivalence.search import explore
+    from equivalence.trials import try_features
+
+    target = LocalTarget.of(broken.right, name="right")
+    domain = try_features(target).domain
+    kind = LAWS[law].adapt
+    adapted = 0
+
+    def visit(case: Any) -> None:
+        nonlocal adapted
+        once = kind(case, domain)
+        if once is not None:
+            adapted += 1
+            assert kind(once, domain) == once
+
+    from equivalence.strategies.attention import attention_cases
+
+    explore(attention_cases(domain), visit, examples=200, seed=1)
+    assert adapted > 50
