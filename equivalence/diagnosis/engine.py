@@ -9,6 +9,7 @@ import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.diagnosis.evidence import explains, look, sights
+from equivalence.diagnosis.experiments import by_weights, guilty_option, noisy
 from equivalence.diagnosis.imagining import Sight, Suspect
 from equivalence.diagnosis.numbers import (
     finite_minimum_rows,
@@ -18,6 +19,7 @@ from equivalence.diagnosis.numbers import (
 )
 from equivalence.diagnosis.table import suspects
 from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, direct, options_of
+from equivalence.diagnosis.variants import variants
 from equivalence.domain import Domain
 from equivalence.inputs import attention_inputs
 from equivalence.outcome import Target
@@ -43,7 +45,15 @@ def diagnose(
     found = direct(trouble, case)
     if found is not None or not isinstance(case, AttentionCase):
         return found or Diagnosis(kind="unknown", text=trouble.text)
-    if not _repeats(target, case):
+    with np.errstate(all="ignore"):  # what a mistake makes of the numbers may well be NaN
+        return _investigated(target, domain, case, trouble, card)
+
+
+def _investigated(
+    target: Target, domain: Domain, case: AttentionCase, trouble: Trouble, card: IdentityCard | None
+) -> Diagnosis:
+    """Call the target again, and ask every suspect."""
+    if not _repeats(target, case, domain):
         text = "the same call gives different answers, so nothing else can be said of it"
         return Diagnosis(kind="determinism", text=text)
     seen = sights(target, case, domain)
@@ -55,8 +65,11 @@ def diagnose(
     return (
         judged(seen)
         or fitted_factor(seen)
-        or loose_precision(seen)
+        or loose_precision(seen, strict=True)
+        or guilty_option(target, seen)
         or _batch_alone(target, seen[0])
+        or by_weights(target, seen)
+        or loose_precision(seen)
         or _by_card(card, case)
         or _fallback(trouble, case, seen[0])
     )
@@ -96,16 +109,10 @@ def judged(seen: list[Sight]) -> Diagnosis | None:
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{declare}")
 
 
-def _repeats(target: Target, case: AttentionCase) -> bool:
-    """Whether three more calls agree to within a hundredth."""
-    inputs = attention_inputs(case)
-    outputs = []
-    for _ in range(3):
-        outcome = target.call(inputs)
-        if outcome.stored is None:
-            return True
-        outputs.append(outcome.output)
-    return all(np.allclose(o, outputs[0], rtol=1e-2, equal_nan=True) for o in outputs[1:])
+def _repeats(target: Target, case: AttentionCase, domain: Domain) -> bool:
+    """Whether repeated calls agree, on the case and on its largest variant."""
+    cases = [case, *list(variants(case, domain))[-1:]]
+    return not any(noisy(target, attention_inputs(one)) for one in cases)
 
 
 def _strides(target: Target, sight: Sight) -> Diagnosis | None:

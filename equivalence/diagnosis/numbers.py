@@ -83,8 +83,11 @@ def finite_minimum_rows(sight: Sight) -> Diagnosis | None:
     )
 
 
-def loose_precision(found: list[Sight]) -> Diagnosis | None:
-    """The tightest looser profile within whose bound everything lies, where that says much."""
+def loose_precision(found: list[Sight], *, strict: bool = False) -> Diagnosis | None:
+    """The tightest looser profile within whose bound everything lies, where that says much.
+
+    strict: the errors must be no larger than a few roundings make them.
+    """
     dtype = found[0].inputs.dtype
     judged = found[0].profile.name
     names = [n for n in CANDIDATES[dtype] if n != judged]
@@ -103,7 +106,8 @@ def loose_precision(found: list[Sight]) -> Diagnosis | None:
                     rows=sight.exact.seen > 0,
                 )
             )
-        if all(f.passes and not f.vacuous for f in facts) and _looks_like_rounding(found, name):
+        telling = all(f.passes and not f.vacuous for f in facts)
+        if telling and _looks_like_rounding(found, name, most=3 if strict else 16):
             needed = max(_used(sight) for sight in found)
             declare = f"; --declare profile={name} accepts it" if name in PROFILES else ""
             text = (
@@ -114,8 +118,8 @@ def loose_precision(found: list[Sight]) -> Diagnosis | None:
     return None
 
 
-def _looks_like_rounding(found: list[Sight], name: str) -> bool:
-    """Whether the errors are small next to the distances between the values."""
+def _looks_like_rounding(found: list[Sight], name: str, *, most: int) -> bool:
+    """Whether no error is above ``most`` roundings of a score, or of the largest value."""
     profile, dtype = candidate(name), found[0].inputs.dtype
     unit = max(profile.store_unit(dtype), profile.accumulate_unit(dtype))
     for sight in found:
@@ -123,7 +127,7 @@ def _looks_like_rounding(found: list[Sight], name: str) -> bool:
         size = max(float(spread), float(np.abs(sight.inputs.value).max(initial=0.0)))
         scores = float(np.abs(sight.exact.scores[sight.exact.visible]).max(initial=1.0))
         error = np.abs(sight.actual - sight.exact.output)[sight.wrong].max(initial=0.0)
-        if not error <= 16 * unit * max(1.0, scores) * size:
+        if not error <= most * unit * max(1.0, scores) * size:
             return False
     return True
 

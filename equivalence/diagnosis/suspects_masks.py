@@ -105,12 +105,18 @@ def meaning(sight: Sight) -> Iterator[Suspect]:
     )
     yield suspect("the mask is shifted by one key", lambda i, m: np.roll(m, 1, axis=3), 9)
     yield suspect("the mask is shifted back by one key", lambda i, m: np.roll(m, -1, axis=3), 9)
+    yield suspect("each query gets the mask of the one after it", lambda i, m: _up(m, -1), 9)
+    yield suspect("each query gets the mask of the one before it", lambda i, m: _up(m, 1), 9)
     for sentence, move in (("reversed along the keys", 3), ("reversed along the queries", 2)):
         yield suspect(f"the mask is {sentence}", partial(_flipped, axis=move), 10)
 
 
 def _clamped(inputs: AttentionInputs, mask: Array, *, limit: float) -> Array:
     return np.maximum(mask, limit)
+
+
+def _up(mask: Array, by: int) -> Array | None:
+    return np.roll(mask, by, axis=2) if mask.shape[2] > 1 else None
 
 
 def _flipped(inputs: AttentionInputs, mask: Array, *, axis: int) -> Array:
@@ -157,6 +163,7 @@ def axes(sight: Sight) -> Iterator[Suspect]:
 
     if mask.shape[0] > 1:
         yield suspect("every batch row gets the mask of batch row 0", lambda i, m: m[:1], 4)
+        yield suspect("every batch row gets the mask of the last one", lambda i, m: m[-1:], 6)
         yield suspect("batch rows get each other's mask", lambda i, m: np.roll(m, 1, axis=0), 9)
         if batch_size in (inputs.key.shape[1], heads):
             yield suspect(
@@ -179,6 +186,7 @@ def axes(sight: Sight) -> Iterator[Suspect]:
     if mask.shape[1] > 1:
         group = heads // inputs.key.shape[1]
         yield suspect("every query head gets the mask of head 0", lambda i, m: m[:, :1], 4)
+        yield suspect("every query head gets the mask of the last head", lambda i, m: m[:, -1:], 6)
         yield suspect(
             "every query head gets the mask of the first head in its group", _first_in_group, 5
         )

@@ -153,6 +153,14 @@ def _cap_late(inputs: AttentionInputs, *, hide: bool) -> World | None:
 def sinks(sight: Sight) -> Iterator[Suspect]:
     """Sinks dropped, scaled, capped, of other heads, or outside the running maximum."""
     if sight.inputs.sinks is None:
+        for words, sink in (("0", _zero_sink), ("the maximum of its row", _top_sink)):
+            yield Suspect(
+                kind="sinks",
+                sentence=f"a sink with the logit {words} counts though none is given: the sum of "
+                "the softmax is one too large",
+                imagine=sink,
+                cost=9,
+            )
         return
     heads = sight.inputs.query.shape[1]
     moves: list[tuple[str, Callable[[AttentionInputs, Array], Array]]] = [
@@ -186,6 +194,19 @@ def sinks(sight: Sight) -> Iterator[Suspect]:
         imagine=_absolute_sink,
         cost=8,
     )
+
+
+def _zero_sink(inputs: AttentionInputs) -> AttentionInputs | None:
+    heads = inputs.query.shape[1]
+    return None if inputs.sinks is not None else inputs.but(sinks=np.zeros(heads))
+
+
+def _top_sink(inputs: AttentionInputs) -> World | None:
+    if inputs.sinks is not None:
+        return None
+    scores = attention(inputs).scores
+    top = scores.max(axis=-1, initial=-np.inf)
+    return from_scores(inputs.but(sinks=np.zeros(inputs.query.shape[1])), scores, sinks=top)
 
 
 def _resunk(

@@ -52,12 +52,25 @@ def channels(sight: Sight) -> Iterator[Suspect]:
             imagine=partial(_cut_values, tile=tile),
             cost=7,
         )
-    yield Suspect(
-        kind=KIND,
-        sentence="the channels of the values come back reversed",
-        imagine=lambda i: i.but(value=i.value[..., ::-1]),
-        cost=10,
-    )
+    turns: dict[str, Callable[[Array], Array]] = {
+        "reversed": lambda x: x[..., ::-1],
+        "moved up by one": lambda x: np.roll(x, 1, axis=-1),
+        "moved down by one": lambda x: np.roll(x, -1, axis=-1),
+        "with their halves swapped": lambda x: np.roll(x, x.shape[-1] // 2, axis=-1),
+    }
+    for words, turn in turns.items():
+        yield Suspect(
+            kind=KIND,
+            sentence=f"the channels of the values come back {words}",
+            imagine=partial(_turned, turn=turn, operand="value"),
+            cost=10,
+        )
+        yield Suspect(
+            kind=KIND,
+            sentence=f"the channels of the keys meet those of the query {words}",
+            imagine=partial(_turned, turn=turn, operand="key"),
+            cost=10,
+        )
 
 
 def _cut_channels(
@@ -70,6 +83,12 @@ def _cut_channels(
     query = inputs.query.copy()
     query[..., kept:] = 0.0
     return inputs.but(query=query, scale=inputs.scale_value)
+
+
+def _turned(
+    inputs: AttentionInputs, *, turn: Callable[[Array], Array], operand: str
+) -> AttentionInputs:
+    return inputs.but(**{operand: turn(getattr(inputs, operand))})
 
 
 def _cut_values(inputs: AttentionInputs, *, tile: int) -> AttentionInputs:
@@ -91,7 +110,7 @@ def keys(sight: Sight) -> Iterator[Suspect]:
         ("every key counts twice", lambda n: np.tile(np.arange(n), 2), 11),
     ]
     for tile in TILES[1:]:
-        if kv_len % tile:
+        if kv_len % tile and tile < kv_len:
             picks.append(
                 (f"keys beyond the last full tile of {tile} do not count: {kv_len % tile} of "
                  f"{kv_len}", partial(_whole_tiles, tile=tile), 9)

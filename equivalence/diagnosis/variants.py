@@ -24,6 +24,10 @@ def variants(case: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
         _larger(case, domain, heads=False),
         _larger(case, domain, heads=True),
     ]
+    if case.softcap is not None:  # a cap that acts
+        changes.insert(
+            2, {"values": "normal", "seed": case.seed + 105, "magnitude": 2 * case.softcap}
+        )
     seen = {repr(case)}
     for change in changes:
         try:
