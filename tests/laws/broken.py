@@ -267,13 +267,9 @@ STALE: dict[Any, Tensor] = {}
 
 
 @with_options
-def answers_by_shape(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Tensor:
-    """Keeps the answer to the first call of each shape: right once, stale ever after."""
-    given = {name for name, option in options.items() if option is not None}
-    place = (query.shape, key.shape, value.shape, *sorted(given), options["is_causal"])
-    if place not in STALE:
-        STALE[place] = plain(query, key, value, **options)
-    return STALE[place].clone()
+def keeps_first_values(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Tensor:
+    """Reads the values of the first call of each shape: right once, stale ever after."""
+    return plain(query, key, STALE.setdefault(value.shape, value.clone()), **options)
 
 
 @declare(lse="natural")
