@@ -75,7 +75,7 @@ def check(
     valid.above_zero("--memory", memory)
     dtypes = valid.known_dtypes(dtype)
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
-    laws = valid.known_laws(law, facts.get("kind", "attention"))
+    laws = valid.known_laws(law, facts.get("kind"))
     layouts = None
     if like is not None:
         from equivalence.like import head_layouts_like

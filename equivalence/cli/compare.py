@@ -70,9 +70,11 @@ def compare(
     request = Request(seconds=seconds, seed=seed, dtypes=dtypes, **asked)
     unavailable: dict[str, str] = {}
     with stdout_kept_for(json):
-        names = list(dict.fromkeys(target or available("attention", unavailable)))
+        names = list(dict.fromkeys(target or available({"attention"}, unavailable)))
         opened = open_all(names, facts, seconds=max_time_per_call, gib=memory)
         try:
+            for one in opened:
+                valid.of_kind(one, "attention", "compare")
             with ProgressBar() as progress:
                 result = check_pairs(opened, request, progress)
         finally:

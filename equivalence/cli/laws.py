@@ -10,14 +10,16 @@ def laws(kind: Kind = None) -> int:
 
     \b
       equivalence laws
-      equivalence laws --kind attention
+      equivalence laws --kind rotary
     """
     from equivalence.cli.validation import known_kind, known_laws
-    from equivalence.laws import all_laws
+    from equivalence.laws import LAWS
     from equivalence.report.terminal import Printer
 
-    known_laws(None, known_kind(kind))
+    known_laws(None, None if kind is None else known_kind(kind))
     printer = Printer()
-    for law in all_laws(known_kind(kind)):
-        printer.lines([("held", law.name), ("", f"    {law.sentence}")])
+    for law in LAWS.values():
+        if kind in (None, law.kind):
+            about = "" if law.kind == "attention" else f" ({law.kind})"
+            printer.lines([("held", law.name + about), ("", f"    {law.sentence}")])
     return 0

@@ -66,10 +66,12 @@ def probe(
 
 def _cards(target: Target, dtypes: tuple[str, ...] | None) -> list[IdentityCard]:
     """Probe ``target`` in each of ``dtypes`` (None: the first that it takes), and say it."""
+    from equivalence.cli.validation import of_kind
     from equivalence.kinds import kind_named
     from equivalence.probes import battery
     from equivalence.report.terminal import Printer
 
+    of_kind(target, "attention", "probe")
     printer = Printer()
     trials = kind_named(target.declaration.kind).trials(target, dtypes)
     if trials.base is None:

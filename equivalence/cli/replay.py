@@ -35,7 +35,7 @@ def replay(
     valid.above_zero("--max-time-per-call", max_time_per_call)
     valid.above_zero("--memory", memory)
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
-    laws = valid.known_laws(law, facts.get("kind", "attention"))
+    laws = valid.known_laws(law, facts.get("kind"))
     parsed = parse_case(case)
     (opened,) = open_all([target], facts, seconds=max_time_per_call, gib=memory)
     try:

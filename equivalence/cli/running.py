@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from equivalence.case import AttentionCase
 from equivalence.cli.exits import BROKEN, HELD, INTERNAL, INTERNAL_TEXT, INTERRUPTED, internal_error
 from equivalence.cli.progress import ProgressBar
+from equivalence.cli.validation import of_kind
 from equivalence.errors import InvalidRequest
 from equivalence.outcome import Target
 from equivalence.pairs import PairsResult
@@ -44,7 +46,7 @@ class Session:
 
     def check(self, target: Target) -> None:
         """Check one target and print what was found."""
-        result = self._result(target)
+        result = self._result(target, self.request_for(target))
         self._complete(target, result)
         self.run.targets.append(result)
         self.run.seconds = time.monotonic() - self.started
@@ -54,6 +56,8 @@ class Session:
         """Compare one target with another, and print what was found."""
         if self.interrupted:
             return
+        for one in (target, previous):
+            of_kind(one, "attention", "--against")
         from equivalence.pairs import check_pairs
         from equivalence.report.pairs import pairs_lines
 
@@ -98,7 +102,22 @@ class Session:
         compared = not self.pairs.edges or self.pairs.held is True
         return self.run.exit_code or (HELD if compared else BROKEN)
 
-    def _result(self, target: Target) -> TargetResult:
+    def request_for(self, target: Target) -> Request:
+        """What is asked of a target of this kind; refuses what its kind does not know."""
+        from equivalence.laws import law_named
+
+        kind = target.declaration.kind
+        if self.request.head_layouts is not None:
+            of_kind(target, "attention", "--like")
+        if self.request.laws is None:
+            return self.request
+        own = tuple(name for name in self.request.laws if law_named(name).kind == kind)
+        if not own:
+            name = self.request.laws[0]
+            of_kind(target, law_named(name).kind, f"--law {name}")
+        return replace(self.request, laws=own)
+
+    def _result(self, target: Target, request: Request) -> TargetResult:
         from equivalence.engine import check_target
 
         def nothing(**facts: Any) -> TargetResult:
@@ -108,7 +127,7 @@ class Session:
 
         try:
             with ProgressBar() as progress:
-                result = check_target(target, self.request, progress)
+                result = check_target(target, request, progress)
         except KeyboardInterrupt:
             result = nothing(interrupted=True)
         except InvalidRequest:
@@ -144,7 +163,7 @@ class Session:
         return replay_line(target.name, case, self.facts, law)
 
     def _with_script(self, target: Target, failure: Failure, number: int) -> Failure:
-        if self.scripts is None:
+        if self.scripts is None or not isinstance(failure.case, AttentionCase):
             return failure
         from equivalence.cli.destination import write_whole
         from equivalence.report.script import standalone_script
@@ -183,12 +202,20 @@ def targets_of(
     if named:
         opened = open_all(named, facts, seconds=seconds, gib=gib)
         try:
+            for target in opened:
+                session.request_for(target)  # refuses before the first one runs
             yield from opened
         finally:
             for target in opened:
                 target.close()
         return
-    for name in available(facts.get("kind"), session.unavailable):
+    from equivalence.laws import LAWS
+
+    asked = session.request
+    kinds = {LAWS[name].kind for name in asked.laws} if asked.laws else None
+    if "kind" in facts or asked.head_layouts is not None:
+        kinds = {facts.get("kind", "attention")}
+    for name in available(kinds, session.unavailable):
         (target,) = open_all([name], facts, seconds=seconds, gib=gib)
         try:
             yield target
@@ -196,12 +223,15 @@ def targets_of(
             target.close()
 
 
-def available(kind: str | None, unavailable: dict[str, str]) -> Iterator[str]:
-    """The registered names that can run here; why others cannot goes to ``unavailable``."""
+def available(kinds: Container[str] | None, unavailable: dict[str, str]) -> Iterator[str]:
+    """The registered names of these kinds (None: all) that can run here.
+
+    Why others of them cannot goes to ``unavailable``.
+    """
     from equivalence.registry import entries
 
     for name, backend in entries().items():
-        if kind in (None, backend.kind):
+        if kinds is None or backend.kind in kinds:
             usable = backend.available()
             if usable is True:
                 yield name

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from equivalence.errors import InvalidRequest, require
 from equivalence.resolve import closest
+
+if TYPE_CHECKING:
+    from equivalence.outcome import Target
 
 IN_CODE: Final = ("supports", "known_faults")  # no text can say these
 SEVERAL: Final = ("dtypes", "head_dims")  # declared as one value, or as a tuple of them
@@ -56,26 +59,32 @@ def known_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(one_of("--dtype", dtype, DTYPES) for dtype in dtypes))
 
 
-def known_laws(laws: Sequence[str] | None, kind: str) -> tuple[str, ...] | None:
-    """The asked laws without repetition; None for all of them."""
-    from equivalence.laws import all_laws
+def known_laws(laws: Sequence[str] | None, kind: str | None) -> tuple[str, ...] | None:
+    """The asked laws without repetition, of ``kind`` where one is given; None for all of them."""
+    from equivalence.laws import LAWS, all_laws
 
-    names = [law.name for law in all_laws(kind)]
+    names = list(LAWS) if kind is None else [law.name for law in all_laws(kind)]
     require(bool(names), f"--kind {kind}: this version has no laws for it (`equivalence laws`)")
     for law in laws or ():
         require(
             law in names,
-            f"--law {law}: there is no such law{closest(law, names)} "
-            "(`equivalence laws` lists them)",
+            f"--law {law}: there is no such law{f' for {kind}' if kind else ''}"
+            f"{closest(law, names)} (`equivalence laws` lists them)",
         )
     return tuple(dict.fromkeys(laws)) if laws else None
 
 
-def known_kind(kind: str | None) -> str:
-    """The asked kind, "attention" by default."""
+def of_kind(target: Target, kind: str, what: str) -> None:
+    """Refuse a target of another kind than the one that ``what`` is about."""
+    own = target.declaration.kind
+    require(own == kind, f"{what} is about {kind}, and {target.name} is declared as {own}")
+
+
+def known_kind(kind: str) -> str:
+    """``kind``, if it is one."""
     from equivalence.declaration import KINDS
 
-    return "attention" if kind is None else one_of("--kind", kind, KINDS)
+    return one_of("--kind", kind, KINDS)
 
 
 def declared_facts(

@@ -146,6 +146,7 @@ def _law(target: TargetResult, law: LawSummary) -> LawJson:
         ),
         used=number(law.used),
         known=law.known,
+        seconds=number(law.seconds),
         dtypes=[_dtype(result) for result in law.dtypes],
         reasons=_summed(result.reasons for result in law.dtypes),
         remarks=_summed(result.remarks for result in law.dtypes),

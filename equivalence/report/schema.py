@@ -62,6 +62,7 @@ class LawJson(msgspec.Struct, frozen=True, kw_only=True):
     diagnosis: DiagnosisJson | None = None
     used: Number = 0.0
     known: str = ""
+    seconds: Number = 0.0
     dtypes: list[DtypeJson] = []
     reasons: dict[str, int] = {}
     remarks: dict[str, int] = {}

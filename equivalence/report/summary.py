@@ -21,6 +21,7 @@ class LawSummary:
     refused: int = 0
     used: float = 0.0
     known: str = ""
+    seconds: float = 0.0
     dtypes: list[LawResult] = field(default_factory=list)
 
 
@@ -34,6 +35,7 @@ def law_summaries(target: TargetResult) -> list[LawSummary]:
         row.refused += result.refused
         beyond = [found.trouble.used or 0.0 for found in result.counterexamples]
         row.used = max(row.used, result.used, *beyond)
+        row.seconds += result.seconds
         row.known = row.known or result.known
         row.dtypes.append(result)
     for row in rows.values():

@@ -54,11 +54,16 @@ def closing_lines(targets: Sequence[TargetResult], *, timings: bool = False) -> 
         ]
         lines += _not_exercised(target, name)
         if timings:
-            lines += [
-                ("", f"time: {name}{what} {seconds:.3g} s")
-                for what, seconds in target.timings.items()
-            ]
+            lines += _timings(target, name)
     return lines
+
+
+def _timings(target: TargetResult, name: str) -> list[Shown]:
+    """Where the time went: what the engine measured, then the laws, the slowest first."""
+    parts = dict(target.timings)
+    laws = sorted(law_summaries(target), key=lambda law: -law.seconds)
+    parts |= {law.name: law.seconds for law in laws if law.seconds}
+    return [("", f"time: {name}{what} {seconds:.3g} s") for what, seconds in parts.items()]
 
 
 def _not_exercised(target: TargetResult, name: str) -> list[Shown]:

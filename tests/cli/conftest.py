@@ -61,8 +61,15 @@ def equal_heads(query, key, value):
     return sdpa(query, key, value)
 
 
+calls = 0
+
+
 def slow(query, key, value):
-    time.sleep(0.02)
+    global calls
+    calls += 1
+    if calls > 150:  # its features have been tried
+        open("searching", "w").close()
+        time.sleep(0.02)
     return right(query, key, value)
 
 

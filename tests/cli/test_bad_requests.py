@@ -30,9 +30,9 @@ WRONG = {
     "time per call": (["check", "--max-time-per-call", "x"], "'x' is not a number"),
     "law": (
         ["check", "--law", "causalty"],
-        "--law causalty: there is no such law; did you mean causality?",
+        "--law causalty: there is no such law; did you mean causality",
     ),
-    "dtype": (["check", "--dtype", "bf16"], "--dtype bf16 is not one of float64, "),
+    "dtype": (["check", "--dtype", "bf16"], "did you mean bfloat16?"),
     "kind": (["check", "--kind", "rotarry"], "--kind rotarry is not one of attention, "),
     "declared key": (
         ["check", "--declare", "causl=upper_left"],
@@ -71,6 +71,17 @@ WRONG = {
         ["replay", "kernels.py:right", "AttentionCase()", "--law", "x"],
         "--law x: there is no such law",
     ),
+    "law of another kind": (
+        ["check", "kernels.py:right", "--law", "rotary-agrees-with-float64"],
+        "is about rotary, and kernels.py:right is declared as attention",
+    ),
+    "law of another kind, asked": (
+        ["check", "--kind", "attention", "--law", "rotary-agrees-with-float64"],
+        "there is no such law for attention",
+    ),
+    "kind without laws": (["check", "--kind", "converter"], "this version has no laws for it"),
+    "one target to compare": (["compare", "kernels.py:right"], "give two targets or more"),
+    "against nothing": (["check", "kernels.py:right", "--against", "x.py:y"], "no file x.py"),
     "probe dtype": (["probe", "kernels.py:right", "--dtype", "int8"], "--dtype int8 is not one"),
 }  # fmt: skip
 
@@ -159,7 +170,7 @@ def test_an_error_outside_any_target_is_ours_too(run: Run, monkeypatch: pytest.M
     def fails(*_: object) -> None:
         raise RuntimeError("a bug of ours")
 
-    monkeypatch.setattr("equivalence.laws.all_laws", fails)
+    monkeypatch.setattr("equivalence.cli.validation.known_laws", fails)
     finished = run("laws")
     assert finished.code == 70
     assert finished.err.splitlines()[-1].startswith(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from equivalence.report.json import from_json
+from equivalence.results import TargetResult
 
 from .conftest import Run
 
 QUICK = ("--examples", "12", "--dtype", "float32")
+AGREES = ("--law", "agrees-with-float64")
 
 
 def test_a_right_kernel_holds(run: Run) -> None:
@@ -81,29 +85,49 @@ def test_like_draws_the_heads_of_a_model(run: Run, folder: Path) -> None:
 
 
 def test_the_same_seed_finds_the_same(run: Run) -> None:
-    arguments = ("check", "kernels.py:right", *QUICK, "--seed", "5")
+    arguments = ("check", "kernels.py:right", *QUICK, *AGREES, "--seed", "5")
     assert run(*arguments).out == run(*arguments).out
     assert run(*arguments).out != run(*arguments[:-1], "6").out
 
 
-@pytest.mark.parametrize("target", ["kernels.py:right", "kernels.py:chatty"])
-def test_json_to_stdout_is_all_that_stdout_gets(spawn: Run, target: str) -> None:
-    finished = spawn("check", target, *QUICK, "--json", "-")
-    assert finished.code == 0
+def test_json_to_stdout_is_all_that_stdout_gets(spawn: Run) -> None:
+    finished = spawn("check", "kernels.py:chatty", "torch.sdpa", *QUICK, "--json", "-")
+    assert finished.code == 0, finished.err
     report = from_json(finished.out)
-    assert report.targets[0].target == target
+    assert [target.target for target in report.targets] == ["kernels.py:chatty", "torch.sdpa"]
     assert report.environment["seed"] == 0
-    assert f"{target} holds: " in finished.err
+    assert "kernels.py:chatty holds: " in finished.err
+
+
+def test_what_prints_in_this_process_is_kept_off_stdout_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from equivalence import engine
+
+    check_target = engine.check_target
+
+    def chatty(*arguments: Any) -> TargetResult:
+        os.write(1, b"written from C\n")
+        print("printed from Python")
+        return check_target(*arguments)
+
+    monkeypatch.setattr(engine, "check_target", chatty)
+    finished = run("check", "torch.sdpa", *QUICK, *AGREES, "--json", "-")
+    assert finished.code == 0
+    assert from_json(finished.out).targets[0].held is True
+    assert "written from C\n" in finished.err
+    assert "printed from Python\n" in finished.err
 
 
 def test_json_to_a_device_is_written_too(run: Run) -> None:
-    assert run("check", "kernels.py:right", *QUICK, "--json", "/dev/null").code == 0
+    assert run("check", "kernels.py:right", *QUICK, *AGREES, "--json", "/dev/null").code == 0
 
 
 def test_a_report_replaces_the_one_before(run: Run, folder: Path) -> None:
     (folder / "report.json").write_text("old")
     (folder / "report.json").chmod(0o640)
-    assert run("check", "kernels.py:right", *QUICK, "--json", "report.json").code == 0
+    arguments = (*QUICK, *AGREES, "--json", "report.json")
+    assert run("check", "kernels.py:right", *arguments).code == 0
     assert from_json((folder / "report.json").read_bytes()).targets
     assert (folder / "report.json").stat().st_mode & 0o777 == 0o640
 
@@ -116,3 +140,8 @@ def test_several_targets_get_one_table(run: Run) -> None:
         "kernels.py:right", "kernels.py:chatty", "kernels.py:right", "kernels.py:chatty",
     ]  # fmt: skip
     assert "a causality  b agrees-with-float64" in lines
+
+
+def test_timings_say_where_the_time_went(run: Run) -> None:
+    finished = run("check", "kernels.py:right", *QUICK, *AGREES, "--timings")
+    assert re.search(r"^time: agrees-with-float64 \S+ s$", finished.out, re.MULTILINE)

@@ -11,8 +11,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from .conftest import COMMAND, Run
 
 QUICK = ("--examples", "10", "--dtype", "float32", "--law", "agrees-with-float64")
@@ -55,35 +53,29 @@ def test_a_terminal_gets_a_bar_colours_and_signs(folder: Path) -> None:
     assert "\x1b[1;31m" in shown
 
 
-def test_no_color_is_honoured(folder: Path) -> None:
-    code, shown = on_terminal("check", "kernels.py:interleaved", *QUICK, NO_COLOR="1")
-    assert code == 1
-    assert "✗" in shown
-    assert "\x1b[3" not in shown
-    assert "\x1b[1;3" not in shown
-
-
 def test_a_dumb_terminal_gets_plain_text(folder: Path) -> None:
     _, shown = on_terminal("check", "kernels.py:right", *QUICK, TERM="dumb")
     assert "\x1b" not in shown
     assert "━" not in shown
 
 
-def test_tables_fit_80_columns(folder: Path) -> None:
+def test_no_color_is_honoured_and_tables_fit_80_columns(folder: Path) -> None:
     _, shown = on_terminal(
-        "check", "torch.repeat_interleave", "kernels.py:right", "--examples", "3", "--dtype",
-        "float32", NO_COLOR="1", TERM="xterm",
+        "check", "torch.repeat_interleave", "torch.sdpa", "--examples", "3", "--dtype", "float32",
+        NO_COLOR="1",
     )  # fmt: skip
+    assert "\x1b[3" not in shown
+    assert "\x1b[1;3" not in shown
+    assert "✓" in shown
     table = shown[shown.index(" target  ") :].splitlines()[:4]
-    rows = [line for line in table if line.startswith((" target", " torch", " kernels", " ──"))]
+    rows = [line for line in table if line.startswith((" target", " torch", " ──"))]
     assert len(rows) == 4
     assert max(map(len, rows)) <= 80
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_pipe_gets_plain_text(spawn: Run, encoding: str) -> None:
+def test_a_pipe_gets_plain_text(spawn: Run) -> None:
     finished = spawn(
-        "check", "kernels.py:interleaved", *QUICK, PYTHONIOENCODING=encoding, FORCE_COLOR="1"
+        "check", "kernels.py:interleaved", *QUICK, PYTHONIOENCODING="ascii", FORCE_COLOR="1"
     )
     assert (finished.code, finished.err) == (1, "")
     assert finished.out.isascii()
@@ -98,7 +90,11 @@ def test_ctrl_c_keeps_what_is_known(folder: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(6)
+    for _ in range(600):
+        if (folder / "searching").exists():
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

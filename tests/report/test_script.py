@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -92,15 +95,42 @@ def failure_of(path: Path, attribute: str, case: AttentionCase, **facts: object)
     return failure
 
 
-def run_script(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_PACKAGE, "script.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a script ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+RunScript = Callable[[Path], Finished]
+
+
+@pytest.fixture
+def run_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunScript:
+    """Run a script in this process, which has torch already, without this package."""
+
+    def run_script(folder: Path) -> Finished:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        monkeypatch.setitem(sys.modules, "equivalence", None)
+        code: object = 0
+        try:
+            runpy.run_path("script.py", run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code
+        except Exception as error:
+            code = "".join(traceback.format_exception_only(error)).rstrip()
+        finally:
+            sys.modules.pop("kernel", None)
+            monkeypatch.undo()
+        out, err = capsys.readouterr()
+        if isinstance(code, str):
+            return Finished(1, out, f"{err}{code}\n")
+        return Finished(int(str(code)), out, err)
+
+    return run_script
 
 
 @pytest.fixture
@@ -111,7 +141,9 @@ def kernel(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.dtype}-{case.memory}")
-def test_shows_the_same_numbers_without_this_package(kernel: Path, case: AttentionCase) -> None:
+def test_shows_the_same_numbers_without_this_package(
+    kernel: Path, case: AttentionCase, run_script: RunScript
+) -> None:
     trouble = failure_of(kernel, "attention", case, causal="upper_left").trouble
     finished = run_script(kernel.parent)
     assert finished.returncode == 1, finished.stderr
@@ -122,7 +154,17 @@ def test_shows_the_same_numbers_without_this_package(kernel: Path, case: Attenti
     assert f"{trouble.outside} of " in finished.stdout
 
 
-def test_exits_with_0_once_the_kernel_is_right(kernel: Path) -> None:
+def test_runs_by_itself(kernel: Path) -> None:
+    failure_of(kernel, "attention", CASES[1], causal="upper_left")
+    finished = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_PACKAGE, "script.py"],
+        cwd=kernel.parent, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (finished.returncode, finished.stderr) == (1, "")
+    assert finished.stdout.startswith("FAULT at output[")
+
+
+def test_exits_with_0_once_the_kernel_is_right(kernel: Path, run_script: RunScript) -> None:
     failure_of(kernel, "attention", CASES[0])
     kernel.write_text(kernel.read_text().replace(".repeat(1, group", ".repeat_interleave(group, 1"
                       ).replace("group, 1, 1, 1)", "group, dim=1)"))  # fmt: skip
@@ -130,7 +172,7 @@ def test_exits_with_0_once_the_kernel_is_right(kernel: Path) -> None:
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
-def test_bshd_with_causal_and_renamed_options(kernel: Path) -> None:
+def test_bshd_with_causal_and_renamed_options(kernel: Path, run_script: RunScript) -> None:
     case = AttentionCase(
         num_kv_heads=2, group_size=2, q_len=3, kv_len=3, head_dim=2, scale=0.3,
         values="normal", causal="lower_right",
@@ -141,7 +183,7 @@ def test_bshd_with_causal_and_renamed_options(kernel: Path) -> None:
     assert f"got {trouble.got!r}" in finished.stdout
 
 
-def test_wrong_dtype(kernel: Path) -> None:
+def test_wrong_dtype(kernel: Path, run_script: RunScript) -> None:
     failure_of(kernel, "narrow", AttentionCase())
     finished = run_script(kernel.parent)
     assert finished.returncode == 1
@@ -156,7 +198,9 @@ def test_wrong_dtype(kernel: Path) -> None:
         ("raises", "crash", "RuntimeError: no such kernel\n"),
     ],
 )
-def test_faults_that_are_not_numbers(kernel: Path, attribute: str, kind: str, said: str) -> None:
+def test_faults_that_are_not_numbers(
+    kernel: Path, attribute: str, kind: str, said: str, run_script: RunScript
+) -> None:
     case = AttentionCase(values="normal", kv_len=3)
     failure = Failure(
         law="a-law", dtype="float32", case=case, trouble=Trouble(kind=kind, text="said so"),
@@ -169,7 +213,7 @@ def test_faults_that_are_not_numbers(kernel: Path, attribute: str, kind: str, sa
     assert finished.stderr.endswith(said)
 
 
-def test_a_law_over_several_calls_says_so(kernel: Path) -> None:
+def test_a_law_over_several_calls_says_so(kernel: Path, run_script: RunScript) -> None:
     kernel.write_text(
         "import torch\nattention = torch.nn.functional.scaled_dot_product_attention\n"
     )
