@@ -68,15 +68,21 @@ def sentence(target: TargetResult) -> str:
     return f"{target.target} {verb}: {faults}{named} in {of_laws}{refusal}{stopped}"
 
 
-def _why_nothing(target: TargetResult) -> str:
+def refusals(target: TargetResult) -> dict[str, int]:
+    """Why cases were refused and how often, the commonest reason first."""
     reasons: dict[str, int] = {}
     for law in target.laws:
         for reason, times in law.reasons.items():
             reasons[reason] = reasons.get(reason, 0) + times
+    return dict(sorted(reasons.items(), key=lambda item: -item[1]))
+
+
+def _why_nothing(target: TargetResult) -> str:
+    reasons = refusals(target)
     refused = sum(law.refused for law in target.laws)
     vacuous = sum(law.vacuous for law in target.laws)
     if reasons:
-        reason = max(reasons, key=lambda text: reasons[text])
+        reason = next(iter(reasons))
         return f"it refused all {counted(refused, 'case')} ({reason})"
     if vacuous:
         return f"all {counted(vacuous, 'check')} were vacuous (the bound covers every value)"

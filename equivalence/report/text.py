@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from equivalence.report.failure import failure_lines
-from equivalence.report.numbers import count, counted
-from equivalence.report.summary import law_summaries, sentence, shares_line
+from equivalence.report.numbers import count
+from equivalence.report.summary import (
+    LawSummary,
+    law_summaries,
+    refusals,
+    sentence,
+    shares_line,
+)
 from equivalence.report.tables import Marks, Table, backend_table, law_table
 from equivalence.results import TargetResult
 
@@ -35,51 +41,50 @@ def run_table(targets: Sequence[TargetResult], *, one: Marks, several: Marks) ->
 
 
 def closing_lines(targets: Sequence[TargetResult], *, timings: bool = False) -> list[Shown]:
-    """What comes after the table: shares, remarks, what was not exercised and why, timings."""
+    """What comes after the table: shares, remarks, what was not exercised and why, timings.
+
+    A fact that several targets share stands once, with their names.
+    """
     lines: list[Shown] = []
     if any(target.shares.cases for target in targets):
         lines.append(("", shares_line(target.shares for target in targets)))
-    several = len(targets) > 1
+    shared: dict[Shown, list[str]] = {}
     for target in targets:
-        name = f"{target.target}: " if several else ""
-        lines += [("", f"{name}{fact}") for fact in target.card]
-        lines += [
-            ("", f"remark: {name}{text} ({counted(times, 'case')})")
-            for text, times in target.remarks.items()
-        ]
-        lines += [
-            ("", f"known fault: {name}{law.name}: {law.known}")
-            for law in law_summaries(target)
-            if law.known
-        ]
-        lines += _not_exercised(target, name)
-        if timings:
-            lines += _timings(target, name)
+        for fact in _facts(target, timings=timings):
+            shared.setdefault(fact, []).append(target.target)
+    for (style, text), names in shared.items():
+        lines.append((style, text + _who(names, len(targets))))
     return lines
 
 
-def _timings(target: TargetResult, name: str) -> list[Shown]:
-    """Where the time went: what the engine measured, then the laws, the slowest first."""
-    parts = dict(target.timings)
-    laws = sorted(law_summaries(target), key=lambda law: -law.seconds)
-    parts |= {law.name: law.seconds for law in laws if law.seconds}
-    return [("", f"time: {name}{what} {seconds:.3g} s") for what, seconds in parts.items()]
+def _who(names: Sequence[str], targets: int) -> str:
+    if targets == 1:
+        return ""
+    return f" [all {targets}]" if len(names) == targets else f" [{', '.join(names)}]"
 
 
-def _not_exercised(target: TargetResult, name: str) -> list[Shown]:
+def _facts(target: TargetResult, *, timings: bool) -> Iterator[Shown]:
+    for fact in target.card:
+        yield "", fact
+    for text in target.remarks:
+        yield "", f"remark: {text}"
+    laws = law_summaries(target)
+    for law in laws:
+        if law.known:
+            yield "", f"known fault: {law.name}: {law.known}"
     features: dict[str, list[str]] = {}
     for feature, reason in target.not_exercised.items():
         features.setdefault(reason, []).append(feature)
-    lines = [
-        ("quiet", f"not exercised: {name}{', '.join(named)}: {reason}")
-        for reason, named in features.items()
-    ]
-    reasons: dict[str, int] = {}
-    for law in target.laws:
-        for reason, times in law.reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + times
-    lines += [
-        ("quiet", f"refused {count(times)} times: {name}{reason}")
-        for reason, times in sorted(reasons.items(), key=lambda item: -item[1])
-    ]
-    return lines
+    for reason, named in features.items():
+        yield "quiet", f"not exercised: {', '.join(named)}: {reason}"
+    for reason, times in refusals(target).items():
+        yield "quiet", f"refused {count(times)} times: {reason}"
+    if timings:
+        for what, seconds in _timings(target, laws).items():
+            yield "", f"time: {what} {seconds:.3g} s"
+
+
+def _timings(target: TargetResult, laws: Sequence[LawSummary]) -> dict[str, float]:
+    """Where the time went: what the engine measured, then the laws, the slowest first."""
+    slowest = sorted(laws, key=lambda law: -law.seconds)
+    return {**target.timings, **{law.name: law.seconds for law in slowest if law.seconds}}
