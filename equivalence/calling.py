@@ -20,8 +20,11 @@ from equivalence.signatures import options_taken
 
 # Kind -> the module whose ``call(target, inputs, output_gradient)`` calls it, if not this one.
 CALLERS: Final = {
+    "kv_cache": "equivalence.caches.calling",
     "mla": "equivalence.latent.calling",
+    "paged": "equivalence.packed.calling",
     "rotary": "equivalence.rope.calling",
+    "varlen": "equivalence.packed.calling",
 }
 
 

@@ -118,6 +118,17 @@ OURS: Final = (
     _ours("torch.fused_grouped", "torch_fused_grouped:attention"),
     _ours("torch.flex_attention", "torch_flex_attention:attention"),
     _ours("numpy.split_kv", "numpy_split_kv:attention"),
+    _ours("varlen.one_by_one", "varlen_torch:one_by_one", kind="varlen"),
+    _ours("varlen.padded", "varlen_torch:padded", kind="varlen"),
+    _ours("varlen.block_diagonal", "varlen_torch:block_diagonal", kind="varlen"),
+    _ours("paged.gathered", "paged_torch:gathered", kind="paged"),
+    _ours("paged.page_by_page", "paged_torch:page_by_page", kind="paged"),
+    _ours("cache.contiguous", "cache_contiguous:cache", kind="kv_cache"),
+    _ours("cache.preallocated", "cache_preallocated:cache", kind="kv_cache"),
+    _ours("cache.ring", "cache_ring:cache", kind="kv_cache"),
+    _ours("cache.paged", "cache_paged:cache", kind="kv_cache"),
+    _ours("cache.int8_per_head", "cache_int8:per_head", kind="kv_cache"),
+    _ours("cache.int8_per_channel", "cache_int8:per_channel", kind="kv_cache"),
 )
 
 

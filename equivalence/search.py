@@ -44,12 +44,20 @@ def explore(
 ) -> None:
     """Call ``visit`` on ``examples`` cases drawn with ``seed``, until ``deadline`` (monotonic)."""
 
+    failed: list[Exception] = []
+
     def run(case: Any) -> None:
         if deadline is not None and time.monotonic() > deadline:
             raise _Enough
-        visit(case)
+        try:
+            visit(case)
+        except Exception as error:
+            failed.append(error)
+            raise _Enough from None
 
     _drive(strategy, run, examples=examples, seed=seed, phases=(Phase.generate,))
+    if failed:  # ours, not the target's; a second visit need not raise, and would hide it
+        raise failed[0]
 
 
 def shrink(

@@ -28,6 +28,8 @@ TROUBLES: Final = (
     "lse",
     "gradient",
     "declaration",
+    "positions",
+    "bytes",
     "crash",
     "hang",
     "memory",

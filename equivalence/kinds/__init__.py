@@ -45,6 +45,9 @@ class Kind:
 MODULES: Final = {
     "attention": "equivalence.kinds.attention",
     "rotary": "equivalence.kinds.rotary",
+    "varlen": "equivalence.kinds.varlen",
+    "paged": "equivalence.kinds.paged",
+    "kv_cache": "equivalence.kinds.kv_cache",
 }
 
 

@@ -56,9 +56,7 @@ def _with_rollback(case: CacheCase, inputs: CacheInputs, number: float | None) -
     )
 
 
-def _inserted(
-    tokens: Array, at: int, count: int, case: CacheCase, number: float | None
-) -> Array:
+def _inserted(tokens: Array, at: int, count: int, case: CacheCase, number: float | None) -> Array:
     shape = (*tokens.shape[:2], count, tokens.shape[3])
     noise = 3.0 * np.random.default_rng([case.seed, 73]).normal(size=shape)
     noise = rounded(noise, case.dtype) if number is None else np.full(shape, number)

@@ -69,9 +69,9 @@ def packed_order_does_not_matter(case: VarlenCase, subject: PiecewiseSubject) ->
     return subject.same_pieces(pairs, second, whole, than="itself in another order")
 
 
-def _neighbours_changed(case: VarlenCase, inputs: VarlenInputs, number: float | None) -> tuple[
-    VarlenInputs, Array
-]:
+def _neighbours_changed(
+    case: VarlenCase, inputs: VarlenInputs, number: float | None
+) -> tuple[VarlenInputs, Array]:
     """One sequence as it is, everything else other numbers; and which sequence that is."""
     chosen = inputs.pieces[case.seed % len(inputs.pieces)].sequences[0]
     rng = np.random.default_rng([case.seed, 61])
@@ -121,9 +121,7 @@ def packed_neighbour_nan_is_ignored(case: VarlenCase, subject: PiecewiseSubject)
     second = subject.call(changed)
     if (problem := subject.unusable(changed, second)) is not None:
         return problem
-    pairs = [
-        (piece, piece) for piece in inputs.pieces if piece.sequences[0] == chosen
-    ]
+    pairs = [(piece, piece) for piece in inputs.pieces if piece.sequences[0] == chosen]
     verdict = subject.same_pieces(
         pairs, second, whole, kind="nan-leak", than="itself beside neighbours of NaN"
     )

@@ -1,0 +1,120 @@
+"""What is asked of a cache: its sizes, and a program that is run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from equivalence.caches.program import Operation, Program, State, mended, states
+from equivalence.case import VALUES
+from equivalence.dtypes import format_of
+from equivalence.errors import InvalidRequest, require
+from equivalence.pasteable import defaults_omitted
+from equivalence.replay import register_case
+
+SHORTEST: Program = (("append", 1), ("attend", 1))
+
+
+@register_case
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CacheCase:
+    """A program for a key/value cache (see ``equivalence.caches.program``).
+
+    program: its operations, all of which must make sense in their place.
+    evicts: a full cache forgets its oldest tokens; otherwise the program never exceeds max_len.
+    values, magnitude and seed make the numbers, as in ``AttentionCase``.
+    Refuses any field out of its range, and a program that makes no sense.
+    """
+
+    batch_size: int = 1
+    num_kv_heads: int = 1
+    group_size: int = 1
+    head_dim: int = 1
+    max_len: int = 1
+    evicts: bool = False
+    program: tuple[tuple[Any, ...], ...] = SHORTEST
+    dtype: str = "float32"
+    values: str = "ramp"
+    magnitude: float = 1.0
+    seed: int = 0
+
+    __repr__ = defaults_omitted
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "num_kv_heads", "group_size", "head_dim", "max_len"):
+            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+        format_of(self.dtype)
+        require(self.values in VALUES, f"values={self.values!r} is not one of {VALUES}")
+        for operation in self.program:
+            require(
+                len(operation) > 0
+                and all(type(number) is int for number in operation[1:]),
+                f"program holds {operation!r}, which is no word with its whole numbers",
+            )
+        require(self.states[-1].queries > 0, "a program must attend at least once")
+
+    @property
+    def num_heads(self) -> int:
+        """The number of query heads."""
+        return self.num_kv_heads * self.group_size
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """What a correct cache keeps after each operation."""
+        found = states(
+            self.program, batch_size=self.batch_size, max_len=self.max_len, evicts=self.evicts
+        )
+        return found or (State.empty(self.batch_size),)
+
+    def but(self, **changes: Any) -> Self:
+        """The same case with some fields changed."""
+        return replace(self, **changes)
+
+    def running(self, program: tuple[Operation, ...], **changes: Any) -> Self | None:
+        """The same case with another program, cut to what is possible; None if nothing is."""
+        fields = {name: changes.get(name, getattr(self, name)) for name in ("max_len", "evicts")}
+        batch_size = changes.get("batch_size", self.batch_size)
+        fitted = mended(program, batch_size=batch_size, **fields)
+        try:
+            return self.but(program=fitted, **changes)
+        except InvalidRequest:
+            return None
+
+    def simpler(self) -> Iterator[Self]:
+        """The same case with fewer or smaller operations, fewer rows, or less room."""
+        count = len(self.program)
+        for width in (count // 2, 2, 1):
+            for start in range(0, count, width) if 0 < width < count else ():
+                yield from self._if(self.program[:start] + self.program[start + width :])
+        for i, (word, *numbers) in enumerate(self.program):
+            if word in ("append", "attend", "truncate"):
+                for j, number in enumerate(numbers):
+                    for smaller in sorted({0, 1, number // 2, number - 1}):
+                        if 0 <= smaller < number and (smaller or len(numbers) > 1):
+                            changed = (word, *numbers[:j], smaller, *numbers[j + 1 :])
+                            yield from self._if(
+                                (*self.program[:i], changed, *self.program[i + 1 :])
+                            )
+                if len(numbers) > 1:
+                    changed = (word, max(numbers))
+                    yield from self._if((*self.program[:i], changed, *self.program[i + 1 :]))
+        if self.batch_size > 1:
+            cut = tuple(
+                (op[0], *(min(n, self.batch_size - 2) for n in op[1:-1]))
+                if op[0] == "reorder"
+                else op[:-1]
+                if op[0] == "append" and len(op) == self.batch_size + 1
+                else op
+                for op in self.program
+            )
+            yield from self._if(cut, batch_size=self.batch_size - 1)
+        longest = max(max(state.lengths) for state in self.states)
+        for room in sorted({1, longest, self.max_len // 2, self.max_len - 1}):
+            if 1 <= room < self.max_len:
+                yield from self._if(self.program, max_len=room)
+
+    def _if(self, program: Program, **changes: Any) -> Iterator[Self]:
+        found = self.running(program, **changes)
+        if found is not None and found != self:
+            yield found

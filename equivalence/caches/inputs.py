@@ -1,0 +1,151 @@
+"""The tokens and queries of a cache program, and the attention calls that it amounts to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from typing import Self
+
+import numpy as np
+
+from equivalence.caches.case import CacheCase
+from equivalence.caches.program import Program, State, states
+from equivalence.case import AttentionCase
+from equivalence.dtypes import Array
+from equivalence.inputs import AttentionInputs, attention_inputs
+from equivalence.piecewise import Piece
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # hashed by identity
+class CacheInputs:
+    """A program with its numbers, as exact float64 images of the stored ones.
+
+    query ``[B, H, Q, D]``, key and value ``[B, Hkv, T, D]``: all queries and tokens that the
+    program uses, in order. The output is ``[B, H, Q, D]``, the answers one after the other.
+    poisoned: memory that the cache allocates without a value holds NaN.
+    overflowing: the last operation appends past max_len.
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    program: Program
+    max_len: int
+    evicts: bool
+    kv_head_of: Array
+    dtype: str
+    poisoned: bool = False
+    overflowing: bool = False
+
+    @property
+    def batch_size(self) -> int:
+        """The number of batch rows."""
+        return int(self.key.shape[0])
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """``[B, H, Q, D]``."""
+        return (*self.query.shape[:3], self.value.shape[-1])
+
+    @cached_property
+    def states(self) -> tuple[State, ...]:
+        """What a correct cache keeps after each operation (but the overflowing one)."""
+        program = self.program[:-1] if self.overflowing else self.program
+        return states(program, batch_size=self.batch_size, max_len=self.max_len, evicts=self.evicts)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """One piece for each answer."""
+        found, start = [], 0
+        for step, state in enumerate(self.states):
+            if self.program[step][0] != "attend":
+                continue
+            queries = slice(start, state.queries)
+            start = state.queries
+            label = f"operation {step}, {self.program[step]},"
+            found.append(
+                Piece(
+                    label=label,
+                    inputs=self._call(queries, state),
+                    take=partial(_columns, columns=queries),
+                    sequences=tuple(range(self.batch_size)),
+                    facts=self._tallest(state),
+                )
+            )
+        return tuple(found)
+
+    def _tallest(self, state: State) -> dict[str, Array]:
+        """The largest |k| and |v| that each row and head was given so far: ``[B, Hkv]``."""
+        mixed = any(op[0] == "reorder" for op in self.program)
+        found = {}
+        for name in ("key", "value"):
+            seen = np.abs(np.nan_to_num(getattr(self, name)[:, :, : state.tokens]))
+            tallest = seen.max(axis=(2, 3), initial=0.0)
+            found[name] = np.broadcast_to(tallest.max(0), tallest.shape) if mixed else tallest
+        return found
+
+    def kept_by(self, piece_number: int) -> State:
+        """The state at an answer."""
+        steps = [i for i, op in enumerate(self.program) if op[0] == "attend"]
+        return self.states[steps[piece_number]]
+
+    def _call(self, queries: slice, state: State) -> AttentionInputs:
+        lengths = np.asarray(state.lengths)
+        longest = int(lengths.max(initial=0))
+        source = np.zeros((self.batch_size, longest), np.int64)
+        token = np.zeros((self.batch_size, longest), np.int64)
+        for row, kept in enumerate(state.rows):
+            if kept.tokens:
+                pairs = np.asarray(kept.tokens)
+                source[row, : len(pairs)], token[row, : len(pairs)] = pairs[:, 0], pairs[:, 1]
+        ragged = bool((lengths != longest).any())
+        # [B, L, Hkv, D] -> [B, Hkv, L, D]
+        key = self.key[source, :, token].swapaxes(1, 2)
+        value = self.value[source, :, token].swapaxes(1, 2)
+        return AttentionInputs(
+            query=self.query[:, :, queries],
+            key=key,
+            value=value,
+            kv_head_of=self.kv_head_of,
+            dtype=self.dtype,
+            causal="lower_right",
+            kv_lengths=lengths if ragged else None,
+        )
+
+    def but(self, **changes: object) -> Self:
+        """The same inputs with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _columns(output: Array, columns: slice) -> Array:
+    return output[:, :, columns]
+
+
+@lru_cache(maxsize=64)
+def cache_inputs(case: CacheCase) -> CacheInputs:
+    """The numbers of ``case``; the same case always gives the same ones."""
+    last = case.states[-1]
+    numbers = attention_inputs(
+        AttentionCase(
+            batch_size=case.batch_size,
+            num_kv_heads=case.num_kv_heads,
+            group_size=case.group_size,
+            q_len=last.queries,
+            kv_len=last.tokens,
+            head_dim=case.head_dim,
+            dtype=case.dtype,
+            values=case.values,
+            magnitude=case.magnitude,
+            seed=case.seed,
+        )
+    )
+    return CacheInputs(
+        query=numbers.query,
+        key=numbers.key,
+        value=numbers.value,
+        program=case.program,
+        max_len=case.max_len,
+        evicts=case.evicts,
+        kv_head_of=numbers.kv_head_of,
+        dtype=case.dtype,
+    )

@@ -1,0 +1,100 @@
+"""Try each feature of a cache once, on one tiny program."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from equivalence.caches.case import CacheCase
+from equivalence.caches.domain import CacheDomain
+from equivalence.caches.inputs import cache_inputs
+from equivalence.dtypes import DTYPES
+from equivalence.outcome import Target
+from equivalence.packed.trials import BASE_HEAD_DIMS, HEAD_DIMS, TinyCalls
+from equivalence.trials import Trials
+
+MAX_LENS: Final = (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)
+FEATURES: Final = {
+    "truncate": (("append", 1), ("append", 1), ("truncate", 1), ("attend", 1)),
+    "reorder": (("append", 1), ("reorder", 1, 0), ("attend", 1)),
+    "fork": (("append", 1), ("fork",), ("append", 1), ("attend", 1)),
+}
+QUANTISED_VALUES: Final = ("ramp", "steps", "zero", "normal", "offset", "one_hot", "equal_keys")
+
+
+def try_cache(target: Target, dtypes: tuple[str, ...] | None = None) -> Trials:
+    """Run tiny programs on fresh caches, one for each feature."""
+    declared = target.declaration
+    trials = Trials(domain=CacheDomain())
+    calls = TinyCalls(target, trials, cache_inputs)
+    wanted = tuple(dtypes or declared.dtypes or DTYPES)
+    preferred = [d for d in ("float32", "bfloat16", "float16", "float64") if d in wanted]
+    bases = [
+        CacheCase(head_dim=size, dtype=dtype, max_len=room, values="normal", batch_size=rows)
+        for rows in (2, 1)
+        for room in (4, 16, 256)
+        for size in declared.head_dims or BASE_HEAD_DIMS
+        for dtype in preferred
+    ]
+    base = next((case for case in bases if calls.works(case, "anything")), None)
+    if base is None:
+        return trials
+    trials.not_exercised.pop("anything", None)
+    trials.base = base
+    formats = calls.accepted("dtype", {d: base.but(dtype=d) for d in wanted})
+    for dtype in declared.dtypes or ():
+        if dtype in wanted and dtype not in formats:
+            text = f"declared dtype {dtype}: {trials.not_exercised[f'dtype {dtype}']}"
+            trials.contradictions.append((base.but(dtype=dtype), text))
+    changes: dict[str, Any] = {
+        "dtypes": tuple(d for d in DTYPES if d in formats),
+        "evicts": declared.evicts is not None,
+        **_sizes(target, trials, calls, base),
+        **_operations(calls, base),
+    }
+    if declared.quantised is not None:
+        changes |= {"magnitudes": (1.0, 0.1, 3.0), "values": QUANTISED_VALUES}
+    trials.domain = CacheDomain(**changes)
+    return trials
+
+
+def _sizes(target: Target, trials: Trials, calls: TinyCalls, base: CacheCase) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    tried = target.declaration.head_dims or HEAD_DIMS
+    sizes = calls.accepted("head_dim", {d: base.but(head_dim=d) for d in tried})
+    if target.declaration.head_dims or len(sizes) < len(tried):
+        changes["head_dims"] = sizes or (base.head_dim,)
+    rooms = calls.accepted("max_len", {n: base.but(max_len=n) for n in MAX_LENS})
+    if len(rooms) < len(MAX_LENS):
+        changes["max_lens"] = tuple(n for n in rooms if n <= 32) or rooms[:1]
+    if base.batch_size == 1:
+        changes["batch_size"], changes["many_rows"] = (1, 1), False
+    several = calls.works(base.but(num_kv_heads=2), "several heads")
+    if not calls.works(base.but(num_kv_heads=2, group_size=2), "grouped heads"):
+        shared = calls.works(base.but(group_size=2), "one kv head for all query heads")
+        trials.refuses_grouped = not shared
+        if not several:
+            changes["num_kv_heads"] = (1, 1)
+        if several or not shared:
+            changes["group_size"] = (1, 1)
+    return changes
+
+
+def _operations(calls: TinyCalls, base: CacheCase) -> dict[str, Any]:
+    words = ["append", "attend"]
+    room = max(base.max_len, 2)
+    base = base.but(max_len=room)
+    for word, program in FEATURES.items():
+        if base.batch_size == 1 and word == "reorder":
+            program = (("append", 1), ("reorder", 0), ("attend", 1))
+        if calls.works(base.but(program=program), word):
+            words += [word, "switch"] if word == "fork" else [word]
+    lengths = (("append", 1, 0), ("append", 1), ("attend", 1))
+    ragged = base.batch_size > 1 and calls.works(base.but(program=lengths), "append lengths")
+    chunk = base.but(program=(("append", 2), ("attend", 1)))
+    several = base.but(program=(("append", 1), ("append", 1), ("attend", 2)))
+    return {
+        "words": tuple(words),
+        "ragged": ragged,
+        "chunks": calls.works(chunk, "several tokens in one append"),
+        "several_queries": calls.works(several, "several queries in one attend"),
+    }

@@ -1,0 +1,1 @@
+"""Kernels that take sequences of unequal lengths: packed end to end, or cut into pages."""

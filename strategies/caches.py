@@ -1,0 +1,106 @@
+"""Programs for caches: sizes first, then operations that are cut to what is possible."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from equivalence.caches.case import SHORTEST, CacheCase
+from equivalence.caches.domain import CacheDomain
+from equivalence.caches.program import Operation, Program, mended, states
+from equivalence.errors import InvalidRequest
+from equivalence.strategies.packed import UNSEEDED, long, model_or_small_heads
+
+MANY: Final = 12
+
+
+def cache_cases(domain: CacheDomain | None = None) -> st.SearchStrategy[CacheCase]:
+    """Cases whose programs interleave every operation that the domain has."""
+    return _cases(domain or CacheDomain())
+
+
+@st.composite
+def _cases(draw: st.DrawFn, domain: CacheDomain) -> CacheCase:
+    num_kv_heads, group_size, head_dim = draw(model_or_small_heads(domain))
+    fields: dict[str, Any] = {
+        "num_kv_heads": num_kv_heads,
+        "group_size": group_size,
+        "head_dim": head_dim,
+        "batch_size": draw(_rows(domain)),
+        "max_len": draw(_rooms(domain, short=head_dim >= 64)),
+        "dtype": draw(st.sampled_from(domain.dtypes)),
+        "values": draw(st.sampled_from(domain.values)),
+    }
+    if fields["values"] not in UNSEEDED:
+        fields["magnitude"] = draw(st.sampled_from(domain.magnitudes))
+        fields["seed"] = draw(st.integers(0, 2**16))
+    sizes = {"batch_size": fields["batch_size"], "max_len": fields["max_len"]}
+    first = ("append", draw(long(1, fields["max_len"])) if domain.chunks else 1)
+    drawn = draw(st.lists(_operations(domain, **sizes), max_size=domain.operations))
+    program = mended((first, *drawn, ("attend", 1)), evicts=domain.evicts, **sizes)
+    if not any(op[0] == "attend" for op in program):
+        program = mended((*program, *SHORTEST), evicts=domain.evicts, **sizes)
+    if not any(op[0] == "attend" for op in program):
+        program = SHORTEST
+    fields["program"] = program
+    if domain.evicts and not _fits(program, **sizes):
+        fields["evicts"] = True
+    return CacheCase(**fields)
+
+
+def _fits(program: Program, *, batch_size: int, max_len: int) -> bool:
+    try:
+        states(program, batch_size=batch_size, max_len=max_len, evicts=False)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _rows(domain: CacheDomain) -> st.SearchStrategy[int]:
+    few = st.integers(*domain.batch_size)
+    if not domain.many_rows:
+        return few
+    return st.integers(0, 15).flatmap(
+        lambda die: st.integers(domain.batch_size[1] + 1, MANY) if die == 15 else few
+    )
+
+
+def _rooms(domain: CacheDomain, *, short: bool) -> st.SearchStrategy[int]:
+    if domain.max_lens is not None:
+        return st.sampled_from(sorted(domain.max_lens))
+    low, high = domain.max_len
+    high = min(high, 12) if short else high
+    if domain.evicts:  # often small, so that the window is passed more than once
+        return long(low, min(high, 12)) | long(low, high)
+    return long(low, high)
+
+
+def _operations(
+    domain: CacheDomain, *, batch_size: int, max_len: int
+) -> st.SearchStrategy[Operation]:
+    """One operation; numbers that do not fit are cut later."""
+    most = min(max_len + 2 if domain.evicts else max_len, 9) if domain.chunks else 1
+    queries = st.integers(1, 4 if domain.several_queries else 1)
+    tokens = st.integers(1, most)
+    kinds: list[st.SearchStrategy[Operation]] = [
+        st.tuples(st.just("append"), tokens),
+        st.tuples(st.just("attend"), queries),
+        st.tuples(st.just("append"), tokens),
+        st.tuples(st.just("attend"), queries),
+    ]
+    if domain.ragged and batch_size > 1 and not domain.evicts:
+        lengths = st.lists(st.integers(0, most), min_size=batch_size, max_size=batch_size)
+        kinds.append(lengths.filter(any).map(lambda numbers: ("append", *numbers)))
+    if "truncate" in domain.words:
+        dropped = st.integers(0, 9).flatmap(
+            lambda die: st.integers(1, max_len) if die == 9 else st.integers(1, 3)
+        )
+        kinds.append(st.tuples(st.just("drop"), dropped))
+    if "reorder" in domain.words and batch_size > 1:
+        rows = st.lists(st.integers(0, batch_size - 1), min_size=batch_size, max_size=batch_size)
+        kinds.append(rows.map(lambda numbers: ("reorder", *numbers)))
+    for word in ("fork", "switch"):
+        if word in domain.words:
+            kinds.append(st.just((word,)))
+    return st.one_of(kinds)
