@@ -7,19 +7,36 @@ storage and accumulator, ``eta`` half the smallest subnormal, ``tau`` where accu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
-from equivalence.mixture import TAU, TAU_FLOAT64, Mixture, gamma, gamma_array, mixture_bound
+from equivalence.mixture import (
+    SCORE_ERROR_CAP,
+    Mixture,
+    compound,
+    evaluated,
+    gamma,
+    gamma_array,
+    joined,
+    mixture_bound,
+)
 from equivalence.profiles import Profile
 from equivalence.reference import Attention
 
 # exp(-746) is zero in float64 already, subnormals included, and in every narrower format.
 UNDERFLOW: Final = -800.0
+# Roundings of the accumulator after the products (docs/bound.md says which ones these are):
+# of the scaled score, between it and its softcap, and of its distance from the largest score.
+SCALE_STEPS: Final = 4
+SOFTCAP_STEPS: Final = 8
+SHIFT_STEPS: Final = 4
+LSE_STEPS: Final = 4
+# x / c, its tanh, and its product with c, where a profile stores scores at all.
+SOFTCAP_ROUNDINGS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,31 +57,78 @@ class Allowance:
 
 def score_error(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
     """D: how far each computed score, and its exponential, may be off; ``[B, H, Sq, Skv]``."""
+    return _score_errors(inputs, exact, profile)[0]
+
+
+def _score_errors(
+    inputs: AttentionInputs, exact: Attention, profile: Profile
+) -> tuple[Array, Array | None]:
+    """D of every key, and D of the sink ``[B, H, Sq, 1]`` where there is one."""
     u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
-    head_dim, scale = inputs.query.shape[-1], abs(inputs.scale_value)
-    key = np.abs(inputs.key[:, inputs.kv_head_of])
-    products = np.matmul(np.abs(inputs.query), key.swapaxes(-1, -2))
-    scaled = scale * np.abs(exact.dots)
-    error = scale * (gamma(head_dim + 2, u_a) + profile.query_roundings * u) * products
-    error = error + (profile.score_roundings * u + 3 * u_a) * scaled
+    n_s, visible = profile.score_roundings, exact.visible
     eta = format_of(profile.store or inputs.dtype).half_subnormal
-    if profile.score_roundings:
-        error = error + 2 * eta
-    if profile.query_roundings:
-        sums = np.abs(inputs.query).sum(-1)[..., :, None] + key.sum(-1)[..., None, :]
-        error = error + np.sqrt(scale) * eta * sums
+    size = abs(inputs.scale_value) * np.abs(exact.dots)
+    post = joined(compound(n_s, u), gamma(SCALE_STEPS, u_a))
+    error = _product_error(inputs, profile) * (1 + post) + post * size
+    if n_s:
+        error = error + n_s * eta * max(1.0, abs(inputs.scale_value)) * (1 + post)
     if inputs.softcap is not None:
-        factor = profile.score_roundings * u + 8 * u_a + profile.tanh_error
-        error = error + factor * inputs.softcap * np.tanh(scaled / inputs.softcap)
-    visible = exact.visible
-    scores = np.where(visible, exact.scores, 0.0)
+        stored = max(n_s, SOFTCAP_ROUNDINGS) if n_s else 0
+        factor = joined(compound(stored, u), gamma(SOFTCAP_STEPS, u_a), profile.tanh_error)
+        limited = inputs.softcap * np.tanh(size / inputs.softcap)
+        # tanh is steepest towards zero, so that side of the score moves it most.
+        error = limited - inputs.softcap * np.tanh((size - error) / inputs.softcap)
+        error = error * (1 + factor) + factor * limited
+        if n_s:
+            error = error + stored * eta * max(1.0, inputs.softcap) * (1 + factor)
     if inputs.bias_size is not None:
-        bias = inputs.bias_size
-        error = error + 2 * u_a * bias
-        error = error + profile.bias_roundings * u * (np.abs(exact.capped) + bias)
-    top = _top_score(inputs, exact)
-    error = error + 2 * u_a * np.maximum(top - scores, 0.0) + profile.exp_ulps * u_a
-    return np.where(visible, error, 0.0)
+        # A sum with each bias in turn; ALiBi is also a product, of a slope that may be scaled.
+        sums = int(inputs.alibi_slopes is not None)
+        sums += int(inputs.mask is not None and inputs.mask.dtype != bool)
+        n_b, formed = profile.bias_roundings * sums, 2 * int(inputs.alibi_slopes is not None)
+        capped, bias = np.abs(exact.capped), inputs.bias_size
+        stored_part = compound(n_b, u)
+        error = error * (1 + joined(stored_part, gamma(sums, u_a))) + n_b * eta
+        error = error + joined(stored_part, gamma(sums - 1, u_a)) * capped
+        error = error + joined(stored_part, gamma(sums + 3 + formed, u_a)) * bias
+    error = np.where(visible, error, 0.0)
+    highest = (exact.scores + error).max(axis=-1, keepdims=True, initial=-np.inf)
+    sink, sink_error = _sinks(inputs, exact), None
+    shift, exponential = gamma(SHIFT_STEPS, u_a), -np.log1p(-profile.exp_ulps * u_a)
+    if sink is not None:
+        post = joined(compound(int(n_s > 0), u), shift)
+        sink_error = post * np.abs(sink) + (eta if n_s else 0.0)
+        highest = np.maximum(highest, sink + sink_error)
+        sink_error = sink_error + shift * (highest - sink + sink_error) + exponential
+    # Multiplied one by one: the distance itself may overflow where a key is at finfo.min.
+    distance = shift * np.where(visible, highest, 0.0) + shift * error
+    distance = distance - shift * np.where(visible, exact.scores, 0.0)
+    error = error + distance + exponential
+    return np.where(visible, error, 0.0), sink_error
+
+
+def _product_error(inputs: AttentionInputs, profile: Profile) -> Array:
+    """What scale * q.k is off by before its own roundings: ``[B, H, Sq, Skv]``."""
+    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+    head_dim, scale, n_q = inputs.query.shape[-1], abs(inputs.scale_value), profile.query_roundings
+    eta = format_of(profile.store or inputs.dtype).half_subnormal
+    query, key = np.abs(inputs.query), np.abs(inputs.key)
+    products = np.matmul(query, key[:, inputs.kv_head_of].swapaxes(-1, -2))
+    grown = joined(gamma(head_dim + 2, u_a), compound(n_q, u))
+    error = scale * (grown * products + head_dim * profile.flush(inputs.dtype))
+    if n_q:
+        # Stored as sqrt(scale) q and sqrt(scale) k, or stored in a narrower format and scaled.
+        sums = query.sum(-1)[..., :, None] + key.sum(-1)[:, inputs.kv_head_of][..., None, :]
+        root = max(scale, float(np.sqrt(scale)))
+        error = error + root * eta * (1 + u) * sums + head_dim * max(1.0, scale) * eta**2
+    return np.asarray(error)
+
+
+def _sinks(inputs: AttentionInputs, exact: Attention) -> Array | None:
+    """The sink logits, one for each row: ``[B, H, Sq, 1]``."""
+    if inputs.sinks is None:
+        return None
+    return np.broadcast_to(inputs.sinks[None, :, None, None], (*exact.lse.shape, 1))
 
 
 def _top_score(inputs: AttentionInputs, exact: Attention) -> Array:
@@ -74,23 +138,42 @@ def _top_score(inputs: AttentionInputs, exact: Attention) -> Array:
     return np.where(np.isfinite(top), top, 0.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The keys of each row, and last its sink, if any: all ``[B, H, Sq, Skv (+ 1)]``.
+
+    ``scores_off`` is D, and zero at keys that have no weight whatever their error.
+    """
+
+    probabilities: Array
+    scores_off: Array
+    visible: Array
+
+
+def weights_of(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Weights:
+    """What is weighed against each other in each row, with the error of each score."""
+    scores_off, sink_off = _score_errors(inputs, exact, profile)
+    probabilities, visible = exact.probabilities, exact.visible
+    if sink_off is not None and exact.sink_probability is not None:
+        probabilities = np.concatenate([probabilities, exact.sink_probability[..., None]], axis=-1)
+        scores_off = np.concatenate([scores_off, sink_off], axis=-1)
+        visible = np.concatenate([visible, np.ones(sink_off.shape, bool)], axis=-1)
+    scores_off = np.where(_weightless(inputs, exact, scores_off), 0.0, scores_off)
+    return Weights(probabilities=probabilities, scores_off=scores_off, visible=visible)
+
+
 def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Allowance:
     """The bound of the docs for every output element of ``inputs`` under ``profile``."""
-    probabilities, scores_off = exact.probabilities, score_error(inputs, exact, profile)
-    value, head_of = inputs.value, inputs.kv_head_of
-    visible = exact.visible
-    if inputs.sinks is not None and exact.sink_probability is not None:
-        probabilities, scores_off, visible = _with_sink(inputs, exact, profile, scores_off)
+    weights, value = weights_of(inputs, exact, profile), inputs.value
+    if inputs.sinks is not None:  # its value is zero
         batch_size, num_kv_heads, _, width = value.shape
         value = np.concatenate([value, np.zeros((batch_size, num_kv_heads, 1, width))], axis=2)
-
-    scores_off = np.where(_weightless(inputs, exact, scores_off), 0.0, scores_off)
     mixture = Mixture(
-        probabilities=probabilities,
-        scores_off=scores_off,
-        visible=visible,
+        probabilities=weights.probabilities,
+        scores_off=weights.scores_off,
+        visible=weights.visible,
         value=value,
-        head_of=head_of,
+        head_of=inputs.kv_head_of,
         output=exact.output,
         lowest=inputs.value.min(axis=(1, 2), initial=np.inf),
         highest=inputs.value.max(axis=(1, 2), initial=-np.inf),
@@ -113,29 +196,10 @@ def _weightless(inputs: AttentionInputs, exact: Attention, scores_off: Array) ->
     """
     top = _top_score(inputs, exact)
     depth = exact.scores - top
-    if inputs.sinks is not None:
-        sink = np.broadcast_to(inputs.sinks[None, :, None, None], (*exact.lse.shape, 1))
+    if (sink := _sinks(inputs, exact)) is not None:
         depth = np.concatenate([depth, sink - top], axis=-1)
     top_off = np.where(depth == 0, scores_off, 0.0).max(axis=-1, keepdims=True, initial=0.0)
     return np.asarray(depth + scores_off + top_off < UNDERFLOW)
-
-
-def _with_sink(
-    inputs: AttentionInputs, exact: Attention, profile: Profile, scores_off: Array
-) -> tuple[Array, Array, Array]:
-    """The sink as one more visible key, whose value is zero and whose score is exact."""
-    assert inputs.sinks is not None
-    assert exact.sink_probability is not None
-    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
-    sink = np.broadcast_to(inputs.sinks[None, :, None, None], (*exact.lse.shape, 1))
-    top = _top_score(inputs, exact)
-    off = (2 * u_a + u * (profile.score_roundings > 0)) * np.abs(sink)
-    off = off + 2 * u_a * (top - sink) + profile.exp_ulps * u_a
-    return (
-        np.concatenate([exact.probabilities, exact.sink_probability[..., None]], axis=-1),
-        np.concatenate([scores_off, off], axis=-1),
-        np.concatenate([exact.visible, np.ones_like(sink, bool)], axis=-1),
-    )
 
 
 def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
@@ -150,9 +214,14 @@ def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> A
             stored = np.abs(exact.capped) + inputs.bias_size
             lost = (exact.probabilities > 0) & (stored > 2 * limit)
             inside &= ~lost.any(axis=-1)
-    if profile.accumulate is None:
-        largest = np.abs(inputs.value).max(initial=0.0)
-        inside &= exact.seen * largest <= format_of(inputs.dtype).max_finite
+    # The sum of the values is divided last, or not at all: it may reach n max |v|.
+    largest = np.abs(inputs.value).max(initial=0.0)
+    accumulator = format_of(profile.accumulate or inputs.dtype)
+    inside &= exact.seen * largest <= accumulator.max_finite
+    if profile.store is not None:
+        operands = (inputs.query, inputs.key, inputs.value)
+        largest = max(float(np.abs(operand).max(initial=0.0)) for operand in operands)
+        inside &= largest <= format_of(profile.store).max_finite
     return inside
 
 
@@ -169,28 +238,45 @@ def combination_error(
     inner = format_of(profile.store or inputs.dtype)
     u_out = max(storage.unit_roundoff, inner.unit_roundoff)
     eta = max(storage.half_subnormal, inner.half_subnormal)
-    tau = TAU_FLOAT64 if inputs.dtype == "float64" else TAU
-    count = exact.seen[..., None].astype(np.float64) if seen is None else np.asarray(float(seen))
-    growth = gamma_array(count + 6 * profile.blocks + 5, u_a)
+    tau, n_p = profile.flush(inputs.dtype), profile.probability_roundings
     tallest = np.abs(inputs.value).max(axis=2, initial=0.0)[:, inputs.kv_head_of][:, :, None]
-    once = (profile.probability_roundings * u + 2 * growth + u_a) * tallest
-    once = once + (tau + eta) * count * tallest + count * tau
-    bound = once * (1 + u_out) + u_out * tallest + eta
-    return np.asarray(2 * bound if profile.name == "f64" else bound)
+    count = exact.seen[..., None].astype(np.float64) if seen is None else np.asarray(float(seen))
+    growth = gamma_array(count + profile.growth_steps(), u_a)
+    off = joined(compound(n_p, u), growth, growth, gamma(1, u_a))
+    lost = (tau + n_p * eta) * count * tallest + count * tau
+    bound = (off * tallest + lost * (1 + off)) * (1 + u_out) + u_out * tallest + eta
+    return evaluated(bound, profile)
 
 
 def lse_allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
     """How far a natural log-sum-exp may be off; ``[B, H, Sq]``, infinite where it is not defined.
 
-    log sum_j exp(s_j) moves by at most max_j D_j when each s_j moves by D_j; the sum adds
-    gamma_n, and its logarithm, the added maximum and a change of base four roundings of the
-    result and of the logarithm.
+    It is returned in the format of the accumulators. Moving each score by at most D_j moves the
+    sum between sum_j p_j e^-D_j and sum_j p_j e^D_j of itself; then come the roundings of the
+    sum, of its logarithm, of the maximum that is added and of a change of base.
     """
-    u_a = max(profile.accumulate_unit(inputs.dtype), format_of("float64").unit_roundoff)
-    worst = score_error(inputs, exact, profile).max(axis=-1, initial=0.0)
-    growth = gamma_array(exact.seen.astype(np.float64) + 6 * profile.blocks + 4, u_a)
-    with np.errstate(invalid="ignore"):
-        size = np.abs(exact.lse) + np.log(np.maximum(exact.seen, 1)) + 2.0
-        off = worst + growth + 4 * u_a * size
-    off = np.where(np.isfinite(off), off, np.inf)
-    return np.asarray(2 * off if profile.name == "f64" else off)
+    plain = inputs.but(sinks=None)
+    alone = replace(exact, probabilities=_without_sink(exact), sink_probability=None)
+    weights = weights_of(plain, alone, profile)
+    off = np.minimum(weights.scores_off, SCORE_ERROR_CAP)
+    high = np.log(np.maximum((weights.probabilities * np.exp(off)).sum(-1), 1.0))
+    low = -np.log(np.clip((weights.probabilities * np.exp(-off)).sum(-1), 1e-300, 1.0))
+    worst = weights.scores_off.max(axis=-1, initial=0.0)
+    score_part = np.where(worst > SCORE_ERROR_CAP, worst, np.maximum(high, low))
+    allowed = evaluated(score_part + lse_roundings(inputs, exact, profile), profile)
+    return np.where(exact.seen > 0, allowed, np.inf)
+
+
+def lse_roundings(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
+    """What a log-sum-exp of exact scores may be off by: ``[B, H, Sq]``."""
+    u_a = profile.accumulate_unit(inputs.dtype)
+    growth = gamma_array(exact.seen + profile.growth_steps(), u_a)
+    lse = np.where(np.isfinite(exact.lse), exact.lse, 0.0)
+    size = np.abs(lse) + np.log(np.maximum(exact.seen, 1)) + 2.0
+    return np.asarray(growth + gamma(LSE_STEPS, u_a) * (size + growth))
+
+
+def _without_sink(exact: Attention) -> Array:
+    """The probabilities of the keys among themselves."""
+    lse = np.where(np.isfinite(exact.lse), exact.lse, 0.0)[..., None]
+    return np.where(exact.visible, np.exp(exact.scores - lse), 0.0)

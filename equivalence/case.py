@@ -143,6 +143,7 @@ class AttentionCase:
                 f"in 0..{self.kv_len}",
             )
         require(self.values in VALUES, f"values={self.values!r} is not one of {VALUES}")
+        require(self.seed >= 0, f"seed={self.seed} must not be negative")
         require(self.memory in MEMORIES, f"memory={self.memory!r} is not one of {MEMORIES}")
 
     @property

@@ -60,8 +60,7 @@ def compare(
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.abs(actual - expected)
         used = np.where(error == 0, 0.0, error / bound)
-        limit = format_of(dtype).max_finite * (1 + format_of(dtype).unit_roundoff)
-        may_overflow = np.isinf(actual) & (np.abs(expected) + bound >= limit)
+        may_overflow = np.isinf(actual) & (np.abs(expected) + bound >= format_of(dtype).overflow)
         may_overflow &= np.sign(actual) == np.sign(expected)
         used = np.where(finite, used, np.where(may_overflow, 0.0, np.inf))
         natural = np.where(finite & judged, error / allowance.natural, 0.0)

@@ -59,3 +59,28 @@ class Domain:
     def but(self, **changes: Any) -> Domain:
         """The same domain with some limits changed."""
         return replace(self, **changes)
+
+
+def without_fault(domain: Domain, diagnosis: str) -> Domain | None:
+    """The part of ``domain`` in which a fault of this name cannot show; None where there is none.
+
+    A second fault of the same kernel is looked for there.
+    """
+    changes: dict[str, dict[str, Any]] = {
+        "head-mapping": {"num_kv_heads": (1, 1), "head_layouts": None},
+        "head-mixing": {"num_kv_heads": (1, 1), "group_size": (1, 1), "head_layouts": None},
+        "causal-alignment": {"causal": domain.causal[:1]},
+        "window": {"windows": ()},
+        "softcap": {"softcap": False},
+        "scale": {"scale": False, "values": ("ramp", "steps")},
+        "mask-semantics": {"masks": ()},
+        "broadcasting": {"masks": ()},
+        "fully-masked-row": {"empty_rows": False},
+        "sinks": {"sinks": False},
+        "padding": {"kv_lengths": False},
+        "strides": {"memories": domain.memories[:1]},
+        "batch-dependence": {"batch_size": (1, 1)},
+        "overflow": {"values": ("ramp", "steps", "one_hot", "normal")},
+        "precision": {"values": ("ramp", "steps")},
+    }
+    return domain.but(**changes[diagnosis]) if diagnosis in changes else None

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equivalence.bounds import score_error
+from equivalence.bounds import lse_roundings, score_error, weights_of
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
-from equivalence.mixture import gamma
+from equivalence.mixture import (
+    ENORMOUS,
+    SCORE_ERROR_CAP,
+    compound,
+    evaluated,
+    gamma,
+    joined,
+)
 from equivalence.profiles import Profile
 from equivalence.reference import Attention
 
@@ -40,80 +47,165 @@ def gradients(
 ) -> Gradients:
     """Gradients for ``upstream`` ``[B, H, Sq, Dv]``; ``output_error`` bounds the forward output.
 
-    The allowance counts, for every stored intermediate (dP, dS, the slope, the scaled dS, and the
-    per-head sums), one rounding of the storage format where the profile stores any, and lets the
-    probability of key j be off by the factor e^D_j / sum_k p_k e^-D_k. Derivation: docs/bound.md.
+    ``step`` counts, for every stored intermediate (dP, dS, the slope, the scaled dS, and the
+    per-head sums), one rounding of the storage format where the profile stores any. Derivation,
+    with the same names: docs/bound.md.
     """
-    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
-    stores = bool(profile.score_roundings or profile.probability_roundings)
-    count = profile.score_roundings + profile.probability_roundings + 2 if stores else 0
-    step = count * u + 6 * u_a
-    eta = format_of(inputs.dtype).half_subnormal if stores else 0.0
-    u_out = format_of(inputs.dtype).unit_roundoff
-
+    r = _Roundings.of(inputs, exact, profile)
     key, value = inputs.key[:, inputs.kv_head_of], inputs.value[:, inputs.kv_head_of]
-    p, scale = exact.probabilities, inputs.scale_value
-    seen = exact.visible
+    p, seen, scale = exact.probabilities, exact.visible, inputs.scale_value
+    p_off = np.where(seen, _probability_error(inputs, exact, profile, r), 0.0)
+
+    d_out, width = np.abs(upstream), value.shape[-1]
     products = np.matmul(upstream, value.swapaxes(-1, -2))
-    product_sizes = np.matmul(np.abs(upstream), np.abs(value).swapaxes(-1, -2))
-    delta = (upstream * exact.output).sum(-1, keepdims=True)
-    delta_size = (np.abs(upstream) * np.abs(exact.output)).sum(-1, keepdims=True)
-    slope = np.ones_like(p)
-    off = np.minimum(score_error(inputs, exact, profile), 50.0)
-    slope_off = np.zeros_like(p)
-    if inputs.softcap is not None:
-        slope = 1 - (exact.capped / inputs.softcap) ** 2
-        slope_off = np.minimum(2 * (off / inputs.softcap + 8 * u_a + step), 1.0)
+    sizes = np.matmul(d_out, np.abs(value).swapaxes(-1, -2))
+    product_off = joined(gamma(width + 2, r.u_a), r.step) * sizes + r.eta + width * r.tau
+    if profile.store is not None:  # dO and v pass through a format of less range
+        sums = d_out.sum(-1)[..., :, None] + np.abs(value).sum(-1)[..., None, :]
+        product_off = product_off + r.eta * sums
+    delta, delta_off = _delta(exact, upstream, output_error, r)
+    # The other way to delta is sum_j p_j dP_j, with the roundings of the products in it.
+    p_relative = joined(r.step, r.lse, gamma(p.shape[-1] + 2, r.u_a))
+    other = (p + p_off) * (p_relative * sizes + product_off * (1 + p_relative))
+    delta_off = delta_off + np.where(seen, other, 0.0).sum(-1, keepdims=True)
+
+    difference = np.abs(products - delta)
+    difference_off = product_off + delta_off
+    difference_off += r.step * (np.abs(products) + np.abs(delta) + difference_off)
+    slope, slope_off = _slope(inputs, exact, profile, r)
     d_scores = p * (products - delta) * slope
+    s_off = p_off * difference + (p + p_off) * difference_off
+    s_off = s_off * (slope + slope_off) + p * difference * slope_off
+    s_off = s_off * (1 + r.step) + r.step * np.abs(d_scores)
+    s_off = np.where(seen, s_off + r.count * r.eta * _steepest(inputs) + 4 * r.tau, 0.0)
 
-    shrunk = (p * np.exp(-off)).sum(-1, keepdims=True)
-    shrunk = np.where(shrunk > 0, shrunk, 1.0)
-    p_off = np.minimum(p * (np.exp(off) / shrunk - 1), 1.0) + p * (step + gamma(p.shape[-1], u_a))
-    p_off = np.where(seen, p_off + eta, 0.0)
-    product_off = (gamma(value.shape[-1] + 2, u_a) + step) * product_sizes + eta
-    delta_off = (np.abs(upstream) * output_error).sum(-1, keepdims=True)
-    delta_off = delta_off + (gamma(value.shape[-1] + 2, u_a) + step) * delta_size
-    both_off = product_off + delta_off + step * (np.abs(products) + np.abs(delta))
-    p_high = p + p_off
-    s_off = p_off * np.abs(products - delta) + p_high * both_off
-    s_off = s_off * (np.abs(slope) + slope_off) + np.abs(p * (products - delta)) * slope_off
-    s_off = np.where(seen, s_off * (1 + step) + step * np.abs(d_scores) + eta, 0.0)
-
-    def summed(weights: Array, weights_off: Array, rows: Array, terms: int) -> tuple[Array, Array]:
-        total = np.matmul(weights, rows)
-        size = np.matmul(np.abs(weights) + weights_off, np.abs(rows))
-        error = np.matmul(weights_off, np.abs(rows)) + (gamma(terms, u_a) + step) * size
-        return total, error
-
-    kv_len, q_len = p.shape[-1], p.shape[-2]
-    d_query, query_off = summed(scale * d_scores, abs(scale) * s_off, key, kv_len + 2)
-    transposed = d_scores.swapaxes(-1, -2), s_off.swapaxes(-1, -2)
+    scaled, scaled_off = scale * d_scores, np.where(seen, abs(scale) * s_off + r.eta + r.tau, 0.0)
+    d_query, query_off = _summed(scaled, scaled_off, key, p.shape[-1] + 2, r)
+    scaled, scaled_off = scaled.swapaxes(-1, -2), scaled_off.swapaxes(-1, -2)
     group = int(np.bincount(inputs.kv_head_of).max())
-    terms = q_len * group + 2
-    d_key, key_off = summed(scale * transposed[0], abs(scale) * transposed[1], inputs.query, terms)
-    d_value, value_off = summed(p.swapaxes(-1, -2), p_off.swapaxes(-1, -2), upstream, terms)
+    terms = p.shape[-2] * group + 2
+    d_key, key_off = _summed(scaled, scaled_off, inputs.query, terms, r)
+    p, p_off = p.swapaxes(-1, -2), p_off.swapaxes(-1, -2)
+    d_value, value_off = _summed(p, p_off, upstream, terms, r)
+    if profile.query_roundings:  # q and k are stored after a product with sqrt(scale)
+        size, root = np.abs(d_scores) + s_off, max(abs(scale), abs(scale) ** 0.5)
+        query_off = query_off + root * r.eta * size.sum(-1)[..., None]
+        key_off = key_off + root * r.eta * size.sum(-2)[..., None]
     kv_heads, head_of = inputs.key.shape[1], inputs.kv_head_of
-    results = (
-        d_query,
-        _by_kv_head(d_key, head_of, kv_heads),
-        _by_kv_head(d_value, head_of, kv_heads),
-    )
-    errors = (
-        query_off,
-        _by_kv_head(key_off, head_of, kv_heads),
-        _by_kv_head(value_off, head_of, kv_heads),
-    )
-    factor = 2.0 if profile.name == "f64" else 1.0
-    eta_out = format_of(inputs.dtype).half_subnormal + (2.0**-125 if u_a > 2.0**-50 else 0.0)
-    allowed = tuple(
-        factor * (error * (1 + u_out) + u_out * np.abs(result) + eta_out * (1 + terms))
+    results = [d_query, *(_by_kv_head(x, head_of, kv_heads) for x in (d_key, d_value))]
+    errors = [query_off, *(_by_kv_head(x, head_of, kv_heads) for x in (key_off, value_off))]
+    if r.count and not isinstance(inputs.head_order, str):
+        # A gather of heads sums its gradients one by one, in the storage format.
+        for i, per_head in ((1, d_key), (2, d_value)):
+            size = _by_kv_head(np.abs(per_head), head_of, kv_heads) + errors[i]
+            errors[i] = errors[i] + compound(group, r.u) * size
+    u_out = format_of(inputs.dtype).unit_roundoff
+    eta_out = max(format_of(inputs.dtype).half_subnormal, r.eta)
+    allowed = [
+        evaluated(error * (1 + u_out) + u_out * np.abs(result) + eta_out, profile)
         for result, error in zip(results, errors, strict=True)
-    )
+    ]
     return Gradients(
-        exact=results,
+        exact=(results[0], results[1], results[2]),
         allowed=(allowed[0], allowed[1], allowed[2]),
         largest_product=float(np.abs(products).max(initial=0.0)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Roundings:
+    """What every stage of the backward pass needs: the names of docs/bound.md.
+
+    ``count`` roundings to storage, at most, lie on any path; ``step`` is what they and six of
+    the accumulator come to. ``lse``: relative error of exp(s - lse) by the roundings of lse.
+    """
+
+    u: float
+    u_a: float
+    eta: float
+    tau: float
+    count: int
+    step: float
+    lse: Array
+
+    @classmethod
+    def of(cls, inputs: AttentionInputs, exact: Attention, profile: Profile) -> _Roundings:
+        u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+        stores = bool(profile.score_roundings or profile.probability_roundings)
+        count = profile.score_roundings + profile.probability_roundings + 2 if stores else 0
+        eta = format_of(profile.store or inputs.dtype).half_subnormal if stores else 0.0
+        return cls(
+            u=u,
+            u_a=u_a,
+            eta=eta,
+            tau=profile.flush(inputs.dtype),
+            count=count,
+            step=float(joined(compound(count, u), gamma(6, u_a))),
+            lse=np.expm1(np.minimum(lse_roundings(inputs, exact, profile), 50.0))[..., None],
+        )
+
+
+def _probability_error(
+    inputs: AttentionInputs, exact: Attention, profile: Profile, r: _Roundings
+) -> Array:
+    """How far each computed probability may be off: ``[B, H, Sq, Skv]``.
+
+    Scores off by D leave p_j between p_j e^-D_j / sum p e^D and p_j e^D_j / sum p e^-D. Where
+    they are stored, the backward pass sees those of the forward pass, and no p leaves [0, 1];
+    where they are computed anew, exp(s - lse) may leave it.
+    """
+    weights, p = weights_of(inputs, exact, profile), exact.probabilities
+    unsure = np.asarray(weights.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
+    off = np.minimum(weights.scores_off, SCORE_ERROR_CAP)
+    grown = (weights.probabilities * np.exp(off)).sum(-1, keepdims=True)
+    shrunk = (weights.probabilities * np.exp(-off)).sum(-1, keepdims=True)
+    grown, shrunk = (np.where(total > 0, total, 1.0) for total in (grown, shrunk))
+    own = off[..., : p.shape[-1]]
+    p_off = np.maximum(p * (np.exp(own) / shrunk - 1), p * (1 - np.exp(-own) / grown))
+    if profile.score_roundings:
+        p_off = np.where(unsure, 1.0, np.minimum(p_off, np.maximum(p, 1 - p)))
+    else:
+        p_off = np.where(unsure, ENORMOUS, p_off)
+    rounded = joined(r.step, r.lse, gamma(p.shape[-1], r.u_a))
+    return np.asarray(p_off * (1 + rounded) + p * rounded + r.count * r.eta + r.tau)
+
+
+def _delta(
+    exact: Attention, upstream: Array, output_error: Array, r: _Roundings
+) -> tuple[Array, Array]:
+    """delta = dO . o of each row, and what it is off by where o is the computed output."""
+    d_out, size = np.abs(upstream), np.abs(exact.output) + output_error
+    delta = (upstream * exact.output).sum(-1, keepdims=True)
+    off = (d_out * output_error).sum(-1, keepdims=True)
+    rounded = joined(gamma(upstream.shape[-1] + 2, r.u_a), r.step)
+    off = off + rounded * (d_out * size).sum(-1, keepdims=True)
+    return delta, off + r.eta + upstream.shape[-1] * r.tau
+
+
+def _slope(
+    inputs: AttentionInputs, exact: Attention, profile: Profile, r: _Roundings
+) -> tuple[Array, Array]:
+    """1 - tanh(s / c)^2, or 1 without a softcap, and what it is off by."""
+    if inputs.softcap is None:
+        return np.ones_like(exact.probabilities), np.zeros_like(exact.probabilities)
+    tanh = exact.capped / inputs.softcap
+    off = score_error(inputs, exact, profile) / inputs.softcap
+    off = np.minimum(off + joined(gamma(8, r.u_a), r.step, profile.tanh_error), 1.0)
+    return 1 - tanh**2, np.minimum(2 * off + off**2, 1.0)
+
+
+def _steepest(inputs: AttentionInputs) -> float:
+    """What a rounding of an underflowing gradient may be multiplied by on its way through."""
+    return 1.0 if inputs.softcap is None else max(1.0, inputs.softcap, 1 / inputs.softcap)
+
+
+def _summed(
+    weights: Array, weights_off: Array, rows: Array, terms: int, r: _Roundings
+) -> tuple[Array, Array]:
+    """weights @ rows, and what it is off by where ``terms`` are summed."""
+    size = np.matmul(np.abs(weights) + weights_off, np.abs(rows))
+    error = np.matmul(weights_off, np.abs(rows)) + joined(gamma(terms, r.u_a), r.step) * size
+    return np.matmul(weights, rows), error + terms * r.tau + r.eta
 
 
 def _by_kv_head(per_head: Array, head_of: Array, kv_heads: int) -> Array:

@@ -156,7 +156,8 @@ def _operands(case: AttentionCase) -> tuple[Array, Array, Array]:
     query, key, value = (rng.normal(size=shape) for shape in (q_shape, k_shape, v_shape))
     match case.values:
         case "one_hot":
-            value = np.broadcast_to(np.eye(case.kv_len, case.v_dim), v_shape).copy()
+            heads = np.arange(1.0, g + 1)[None, :, None, None]
+            value = heads * np.broadcast_to(np.eye(case.kv_len, case.v_dim), v_shape)
         case "offset":
             value = value + 100.0
         case "equal_keys":

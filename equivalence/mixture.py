@@ -7,6 +7,7 @@ made of: stored as it is, or rebuilt from a latent, with errors of its own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,7 @@ TAU: Final = 2.0**-125
 TAU_FLOAT64: Final = 2.0**-1021
 CHUNK_ELEMENTS: Final = 1 << 20
 SCORE_ERROR_CAP: Final = 50.0
+ENORMOUS: Final = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +49,41 @@ class Mixture:
 
 
 def gamma(n: float, unit: float) -> float:
-    """n u / (1 - n u), the growth of n roundings (Higham 2002, lemma 3.1); inf once n u >= 1."""
-    return n * unit / (1 - n * unit) if n * unit < 1 else float("inf")
+    """n u / (1 - n u), the growth of n roundings (Higham 2002, lemma 3.1); ENORMOUS if n u >= 1.
+
+    It is not infinite, because infinity times a sum of zeros is not a number.
+    """
+    return n * unit / (1 - n * unit) if n * unit < 1 else ENORMOUS
 
 
 def gamma_array(n: Array, unit: float) -> Array:
-    """:func:`gamma` of every n; an enormous number once n u >= 1."""
+    """:func:`gamma` of every n."""
     product = n * unit
     with np.errstate(divide="ignore"):
-        return np.where(product < 1, product / (1 - np.minimum(product, 1.0)), 1e30)
+        return np.where(product < 1, product / (1 - np.minimum(product, 1.0)), ENORMOUS)
+
+
+def compound(times: float, unit: float) -> float:
+    """(1 + u)^n - 1: what n roundings to a storage format, one after another, come to."""
+    return math.expm1(times * math.log1p(unit))
+
+
+def joined(*errors: Array | float) -> Array:
+    """(1 + a)(1 + b)... - 1: relative errors one after another, without cancellation."""
+    total = np.zeros(())
+    for error in errors:
+        total = total + error + total * error
+    return total
+
+
+def evaluated(bound: Array, profile: Profile) -> Array:
+    """``bound`` and what the float64 reference may be off by itself.
+
+    A float64 target is judged by a reference with the same errors, so both get the bound. For
+    wider roundoffs the errors of the reference, and those of evaluating the bound, are at least
+    2^-24 times smaller term by term; 2^-20 of the bound holds both.
+    """
+    return bound * (2.0 if profile.name == "f64" else 1 + 2.0**-20)
 
 
 def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array, Array, Array]:
@@ -67,17 +95,17 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
     inner_storage = format_of(profile.store or dtype)  # the output passes through it too
     u_out = max(storage.unit_roundoff, inner_storage.unit_roundoff)
     eta = max(storage.half_subnormal, inner_storage.half_subnormal)
-    tau = TAU_FLOAT64 if dtype == "float64" else TAU
+    tau, n_p = profile.flush(dtype), profile.probability_roundings
     seen = visible.sum(axis=-1)[..., None].astype(np.float64)
     capped_rows = np.asarray(mixture.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
     off = np.minimum(mixture.scores_off, SCORE_ERROR_CAP)
     grown = probabilities * np.expm1(off)
     shrunk_total = (probabilities * np.exp(-off)).sum(axis=-1)[..., None]
     shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
-    spread = (probabilities * np.exp(off)).sum(axis=-1)[..., None] / shrunk_total
-    growth = gamma_array(seen + 6 * profile.blocks + 4, u_a)
-    rounded = profile.probability_roundings * u + growth
-    rounded = rounded + mixture.value_error + rounded * mixture.value_error
+    largest_weights = probabilities + grown
+    growth = gamma_array(seen + profile.growth_steps(), u_a)
+    summed = joined(compound(n_p, u), growth, mixture.value_error)  # alpha of docs/bound.md
+    divided = joined(growth, gamma(1, u_a))  # beta
     floor = np.broadcast_to(np.asarray(mixture.value_floor, np.float64), output.shape)
 
     allowed, furthest, natural = np.empty_like(output), np.empty_like(output), np.empty_like(output)
@@ -106,12 +134,13 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
             total = hidden_zero.sum(axis=3)
         weighted = np.matmul(probabilities, magnitude)
         b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
-        w = np.where(capped_rows, tallest, np.minimum(spread * weighted, tallest))
-        inner = b_score + rounded * w + (growth + u_a) * (np.abs(o) + b_score)
-        inner += (tau + (eta if profile.probability_roundings else 0.0)) * total + seen * tau
-        inner += floor[..., part]
+        w = np.matmul(largest_weights, magnitude) / shrunk_total
+        w = np.where(capped_rows, tallest, np.minimum(w, tallest))
+        lost = (tau + n_p * eta) * total + seen * tau + floor[..., part]
+        inner = b_score + summed * w + lost * (1 + summed)
+        inner = inner * (1 + divided) + divided * np.abs(o)
         bound = inner * (1 + u_out) + u_out * np.abs(o) + eta
-        allowed[..., part] = 2 * bound if profile.name == "f64" else bound
+        allowed[..., part] = evaluated(bound, profile)
         natural[..., part] = u_out * weighted
         lowest, highest = mixture.lowest[:, None, None, part], mixture.highest[:, None, None, part]
         furthest[..., part] = np.maximum(np.abs(highest - o), np.abs(lowest - o))

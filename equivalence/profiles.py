@@ -47,6 +47,18 @@ class Profile:
         """u_a: unit roundoff of the accumulators."""
         return format_of(self.accumulate or dtype).unit_roundoff
 
+    def flush(self, dtype: str) -> float:
+        """tau: what two operations of an accumulator may lose where they underflow."""
+        return 2 * format_of(self.accumulate or dtype).flushed
+
+    def growth_steps(self) -> float:
+        """What an online softmax adds to the n roundings of a sum over n keys.
+
+        Each block rescales the sum (an exponential and a product) and adds to it; 4 are for the
+        row as a whole. Blocks of 7 keys or more never need more than 8 blocks (docs/bound.md).
+        """
+        return (self.exp_ulps + 2) * self.blocks + 4
+
 
 def _stored(
     name: str, n_s: int, n_p: int, n_q: int, n_b: int, accumulate: str | None = "float32"
@@ -77,7 +89,7 @@ PROFILES: Final[dict[str, Profile]] = {
             score_roundings=3,
             probability_roundings=2,
             query_roundings=2,
-            bias_roundings=1,
+            bias_roundings=2,  # of the bias itself, and of the sum
             projection_roundings=3,  # latent, up-projection, and their product
             store="float32",
         ),
@@ -86,7 +98,7 @@ PROFILES: Final[dict[str, Profile]] = {
             score_roundings=3,
             probability_roundings=2,
             query_roundings=2,
-            bias_roundings=1,
+            bias_roundings=2,  # of the bias itself, and of the sum
             projection_roundings=3,  # latent, up-projection, and their product
             store="bfloat16",
         ),

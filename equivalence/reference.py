@@ -53,18 +53,19 @@ def attention(inputs: AttentionInputs) -> Attention:
     scores = capped if inputs.bias is None else capped + inputs.bias
     scores = np.where(visible, scores, -np.inf)
 
-    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    if inputs.sinks is not None:
-        top = np.maximum(top, inputs.sinks[None, :, None, None])
-    top = np.where(np.isfinite(top), top, 0.0)
+    highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(highest), highest, 0.0)
     weights = np.exp(scores - top)
     total = weights.sum(axis=-1, keepdims=True)
     with np.errstate(divide="ignore"):
         lse = (top + np.log(total))[..., 0]
     sink_probability = None
     if inputs.sinks is not None:
-        sink = np.exp(inputs.sinks[None, :, None, None] - top)
-        total = total + sink
+        # A sink far above the scores leaves nothing of them, but their own sum stays above.
+        larger = np.maximum(highest, inputs.sinks[None, :, None, None])
+        weights = weights * np.exp(highest - larger)
+        sink = np.exp(inputs.sinks[None, :, None, None] - larger)
+        total = weights.sum(axis=-1, keepdims=True) + sink
         sink_probability = (sink / total)[..., 0]
     probabilities = weights / np.where(total > 0, total, 1.0)
     return Attention(

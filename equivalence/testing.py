@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from equivalence.engine import LawSearch, Request
 from equivalence.kinds import kind_named
+from equivalence.law_search import LawSearch
 from equivalence.laws import Law, all_laws, law_named
 from equivalence.outcome import Target
+from equivalence.request import Request
 from equivalence.results import Failure
 from equivalence.trials import Trials
 

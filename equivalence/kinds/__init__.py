@@ -29,7 +29,8 @@ class Kind:
     strategy: cases inside a domain, as ``trials`` returned it, narrowed to one dtype.
     count: adds one drawn case to the shares of a run.
     diagnose: (subject, law name, case, trouble) -> Diagnosis, where the kind names its mistakes
-    itself; None for what ``equivalence.diagnose`` knows.
+    itself.
+    spare: (domain, diagnosis kind) -> the part of the domain where that mistake cannot show.
     """
 
     name: str
@@ -40,10 +41,12 @@ class Kind:
     strategy: Callable[[Any], st.SearchStrategy[Any]]
     count: Callable[[Shares, Any], None]
     diagnose: Callable[[Any, str, Any, Trouble], Diagnosis] | None = None
+    spare: Callable[[Any, str], Any] | None = None
 
 
 MODULES: Final = {
     "attention": "equivalence.kinds.attention",
+    "mla": "equivalence.kinds.mla",
     "rotary": "equivalence.kinds.rotary",
     "varlen": "equivalence.kinds.varlen",
     "paged": "equivalence.kinds.paged",

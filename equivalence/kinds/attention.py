@@ -7,13 +7,15 @@ from typing import Any, Final
 
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
-from equivalence.domain import REAL_HEAD_DIMS
+from equivalence.diagnose import diagnose
+from equivalence.domain import REAL_HEAD_DIMS, without_fault
 from equivalence.kinds import Kind
 from equivalence.outcome import Target
-from equivalence.results import Shares
+from equivalence.results import Diagnosis, Shares
 from equivalence.strategies.attention import attention_cases
 from equivalence.subject import Subject
 from equivalence.trials import Trials, try_features
+from equivalence.verdict import Trouble
 
 
 def _open(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> Target:
@@ -30,6 +32,10 @@ def _count(shares: Shares, case: AttentionCase) -> None:
     shares.real_head_dim += case.head_dim in REAL_HEAD_DIMS
 
 
+def _diagnose(subject: Subject, law: str, case: AttentionCase, trouble: Trouble) -> Diagnosis:
+    return diagnose(subject.target, subject.domain, law, case, trouble)
+
+
 KIND: Final = Kind(
     name="attention",
     case_type=AttentionCase,
@@ -38,4 +44,6 @@ KIND: Final = Kind(
     subject=Subject,
     strategy=attention_cases,
     count=_count,
+    diagnose=_diagnose,
+    spare=without_fault,
 )

@@ -1,0 +1,97 @@
+"""Faults beside the one that was shrunk first: known ones, and promises that were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from equivalence.case import AttentionCase
+from equivalence.declaration import KnownFault
+from equivalence.kinds import kind_named
+from equivalence.laws import Law, all_laws
+from equivalence.outcome import Target
+from equivalence.replay import replay_line
+from equivalence.results import Diagnosis, Failure, TargetResult
+from equivalence.trials import Trials
+from equivalence.verdict import Trouble
+
+
+def known_fault(target: Target, law: str, trouble: str) -> KnownFault | None:
+    """The declared fault that explains this trouble under this law, if there is one."""
+    for fault in target.declaration.known_faults:
+        if (fault.law, fault.trouble) == (law, trouble):
+            return fault
+    return None
+
+
+def outdated_faults(target: Target, domain: Any, laws: Sequence[Law]) -> list[Failure]:
+    """Declared faults whose case no longer shows them: each is a failure of the declaration."""
+    subject = kind_named(target.declaration.kind).subject(target, domain)
+    gone = []
+    for fault in target.declaration.known_faults:
+        law = next((law for law in laws if law.name == fault.law), None)
+        if law is None or fault.case.dtype not in domain.dtypes:
+            continue
+        trouble = law.check(fault.case, subject).trouble
+        if trouble is None or trouble.kind != fault.trouble:
+            text = f"a known fault is gone, remove its entry: {fault.note}"
+            gone.append(
+                Failure(
+                    law=fault.law,
+                    dtype=fault.case.dtype,
+                    case=fault.case,
+                    trouble=Trouble(kind="declaration", text=text),
+                    diagnosis=Diagnosis(kind="unknown", text=text),
+                    replay=replay_line(target.name, fault.case, law=fault.law),
+                )
+            )
+    return gone
+
+
+def diagnosis_of(subject: Any, law: str, case: Any, trouble: Trouble) -> Diagnosis:
+    """The name of the mistake, as the kind of the target finds it."""
+    diagnose = kind_named(subject.target.declaration.kind).diagnose
+    if diagnose is None:
+        return Diagnosis(kind="unknown", text=trouble.text)
+    return diagnose(subject, law, case, trouble)
+
+
+def note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
+    """Crashes in trials and refused declarations are failures with their tiny case."""
+    agreement = all_laws(result.kind)[0].name
+    for case, outcome in trials.crashes[:1]:
+        kind = {"died": "crash", "hung": "hang", "memory": "memory"}[outcome.status]
+        result.failures.append(
+            Failure(
+                law=agreement,
+                dtype=case.dtype,
+                case=case,
+                trouble=Trouble(kind=kind, text=outcome.text),
+                diagnosis=Diagnosis(kind="crash", text=outcome.text),
+                replay=replay_line(target.name, case),
+            )
+        )
+    for case, text in trials.contradictions:
+        result.failures.append(
+            Failure(
+                law=agreement,
+                dtype=case.dtype,
+                case=case,
+                trouble=Trouble(kind="declaration", text=text),
+                diagnosis=Diagnosis(kind="refusal", text=text),
+                replay=replay_line(target.name, case),
+            )
+        )
+    if trials.refuses_grouped and ("enable_gqa" in target.options or target.declaration.grouped):
+        text = "every grouped case was refused: " + trials.not_exercised.get("grouped heads", "")
+        case = AttentionCase(num_kv_heads=2, group_size=2)
+        result.failures.append(
+            Failure(
+                law="agrees-with-float64",
+                dtype=case.dtype,
+                case=case,
+                trouble=Trouble(kind="refusal", text=text),
+                diagnosis=Diagnosis(kind="refusal", text=text),
+                replay=replay_line(target.name, case),
+            )
+        )

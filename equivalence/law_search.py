@@ -1,0 +1,289 @@
+"""Many laws on shared cases in one dtype, and the smallest case of every kind of failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from equivalence.dtypes import DTYPES
+from equivalence.faults import diagnosis_of, known_fault
+from equivalence.kinds import kind_named
+from equivalence.laws import Law
+from equivalence.outcome import Target
+from equivalence.replay import replay_line
+from equivalence.request import Progress, Report, Request, silent
+from equivalence.results import Diagnosis, Failure, Shares
+from equivalence.search import explore, shrink, size_of
+from equivalence.verdict import Counterexample, LawResult, Trouble, Verdict
+
+CRASHES: Final = ("crash", "hang", "memory")
+# Kinds of trouble that look alike for different mistakes.
+MIXED: Final = ("outside-bound", "non-finite")
+MAX_FAULTS: Final = 4
+AGAIN_EXAMPLES: Final = 120
+
+
+@dataclass(slots=True)
+class _Found:
+    """The failing cases of one law in one dtype, by kind of trouble."""
+
+    result: LawResult
+    seen: set[Any] = field(default_factory=set)
+    broken: dict[str, dict[Any, Trouble]] = field(default_factory=dict)
+
+
+class LawSearch:
+    """Many laws, one dtype: cases are drawn once and every law looks at each of them."""
+
+    def __init__(
+        self,
+        target: Target,
+        domain: Any,
+        laws: Sequence[Law],
+        request: Request,
+        progress: Report = silent,
+    ) -> None:
+        kind = kind_named(target.declaration.kind)
+        self.kind = kind
+        self.subject = kind.subject(target, domain)
+        self.domain = domain
+        self.laws = laws
+        self.request = request
+        self.progress = progress
+        self.dtype = domain.dtypes[0]
+        self.strategy = kind.strategy(domain)
+        self.shares = Shares()
+        self._crashed: set[Any] = set()
+        self._found = {law.name: _Found(LawResult(law=law.name, dtype=self.dtype)) for law in laws}
+
+    def results(self) -> list[LawResult]:
+        """What each law found, in the order of the laws."""
+        return [found.result for found in self._found.values()]
+
+    def explore(self, deadline: float | None) -> None:
+        """Draw cases and judge every law on each."""
+        done = 0
+
+        def visit(case: Any) -> None:
+            nonlocal done
+            done += 1
+            self._count(case)
+            for law in self.laws:
+                self._judge(law, case)
+            self.progress(
+                Progress(
+                    target=self.subject.target.name,
+                    stage="search",
+                    dtype=self.dtype,
+                    done=done,
+                    total=self.request.examples,
+                )
+            )
+
+        explore(
+            self.strategy,
+            visit,
+            examples=self.request.examples,
+            seed=self._seed,
+            deadline=deadline,
+        )
+
+    @property
+    def _seed(self) -> int:
+        return self.request.seed * len(DTYPES) + DTYPES.index(self.dtype)
+
+    def verdict(self, law: Law, case: Any) -> Verdict:
+        """The verdict of ``law`` on an adapted case; refused where the author excludes it."""
+        supported = self.subject.target.supports(case)
+        if supported is not True:
+            return Verdict(status="refused", reason=str(supported) or "excluded by its author")
+        return law.check(case, self.subject)
+
+    def _count(self, case: Any) -> None:
+        self.shares.cases += 1
+        self.kind.count(self.shares, case)
+
+    def _judge(self, law: Law, drawn: Any) -> None:
+        found = self._found[law.name]
+        case = law.adapt(drawn, self.domain)
+        if case is None or case in found.seen:
+            return
+        found.seen.add(case)
+        start = time.perf_counter()
+        verdict = self.verdict(law, case)
+        found.result.seconds += time.perf_counter() - start
+        self._record(found, case, verdict)
+
+    def _record(self, found: _Found, case: Any, verdict: Verdict) -> None:
+        result = found.result
+        for remark in verdict.remarks:
+            result.remarks[remark] = result.remarks.get(remark, 0) + 1
+        match verdict.status:
+            case "held":
+                result.examples += 1
+                self.shares.checks += 1
+                if verdict.used > result.used:
+                    result.used, result.worst_case = verdict.used, case
+            case "vacuous":
+                result.vacuous += 1
+                self.shares.vacuous += 1
+            case "refused":
+                result.refused += 1
+                self.shares.refused += 1
+                result.reasons[verdict.reason] = result.reasons.get(verdict.reason, 0) + 1
+            case "broken":
+                trouble = verdict.trouble
+                assert trouble is not None
+                if trouble.kind in CRASHES:
+                    if case in self._crashed:
+                        return  # another law has this crash already
+                    self._crashed.add(case)
+                result.examples += 1
+                self.shares.checks += 1
+                found.broken.setdefault(trouble.kind, {})[case] = trouble
+            case "inapplicable":
+                pass
+
+    def shrink_failures(self, known: list[Failure]) -> None:
+        """Shrink each kind of failure of each law, and add the new ones to ``known``."""
+        for law in self.laws:
+            found = self._found[law.name]
+            mixed = False
+            for kind in list(found.broken):
+                expected = known_fault(self.subject.target, law.name, kind)
+                if expected is not None:
+                    found.result.known = expected.note
+                elif kind in MIXED:
+                    mixed = True
+                else:
+                    self._announce(law)
+                    self._shrink(law, kind, self.domain, found.broken[kind], known)
+            if mixed:
+                self._pursue(law, found.broken, known)
+
+    def _announce(self, law: Law) -> None:
+        name = self.subject.target.name
+        self.progress(Progress(target=name, stage="shrink", law=law.name, dtype=self.dtype))
+
+    def _pursue(
+        self, law: Law, broken: dict[str, dict[Any, Trouble]], known: list[Failure]
+    ) -> None:
+        """Shrink and name one fault, search again where it cannot show, and so on.
+
+        Wrong numbers look alike whatever made them wrong, so one search finds one fault.
+        """
+        domain, named = self.domain, []
+        for _ in range(MAX_FAULTS):
+            kind = next((kind for kind in MIXED if broken.get(kind)), None)
+            if kind is None:
+                return
+            self._announce(law)
+            unnamed = [f for f in known if f.diagnosis.kind not in named]
+            diagnosis = self._shrink(law, kind, domain, broken[kind], known, unnamed)
+            named.append(diagnosis.kind)
+            spared = self.kind.spare and self.kind.spare(domain, diagnosis.kind)
+            if not spared or spared == domain:
+                return
+            domain = spared
+            broken = self._broken_in(law, domain)
+
+    def _broken_in(self, law: Law, domain: Any) -> dict[str, dict[Any, Trouble]]:
+        """The failures of one law in a part of the domain; not counted as checks."""
+        broken: dict[str, dict[Any, Trouble]] = {}
+
+        def visit(drawn: Any) -> None:
+            case = law.adapt(drawn, domain)
+            if case is None:
+                return
+            trouble = self.verdict(law, case).trouble
+            if trouble is not None:
+                broken.setdefault(trouble.kind, {})[case] = trouble
+
+        examples = min(self.request.examples, AGAIN_EXAMPLES)
+        explore(self.kind.strategy(domain), visit, examples=examples, seed=self._seed)
+        return broken
+
+    def _shrink(
+        self,
+        law: Law,
+        kind: str,
+        domain: Any,
+        cases: dict[Any, Trouble],
+        known: list[Failure],
+        reusable: list[Failure] | None = None,
+    ) -> Diagnosis:
+        """The smallest case of one kind of trouble, reported; ``reusable`` cases come first."""
+
+        def trouble_of(case: Any) -> Trouble | None:
+            if case.dtype != self.dtype or law.adapt(case, domain) != case:
+                return None
+            trouble = self.verdict(law, case).trouble
+            return trouble if trouble is not None and trouble.kind == kind else None
+
+        case, trouble = self._smallest(
+            law, domain, cases, trouble_of, known if reusable is None else reusable
+        )
+        diagnosis = diagnosis_of(self.subject, law.name, case, trouble)
+        self._report(law, case, trouble, diagnosis, known)
+        return diagnosis
+
+    def _smallest(
+        self,
+        law: Law,
+        domain: Any,
+        cases: dict[Any, Trouble],
+        trouble_of: Callable[[Any], Trouble | None],
+        known: Sequence[Failure],
+    ) -> tuple[Any, Trouble]:
+        for failure in known:  # the same fault usually breaks other laws on the same small case
+            again = law.adapt(failure.case.but(dtype=self.dtype), domain)
+            if again is None:
+                continue
+            trouble = trouble_of(again)
+            if trouble is not None:
+                return again, trouble
+        case = shrink(
+            self.kind.strategy(domain),
+            lambda drawn: law.adapt(drawn, domain),
+            lambda case: trouble_of(case) is not None,
+            set(cases),
+            examples=self.request.examples,
+            seed=self._seed,
+        )
+        return case, trouble_of(case) or cases.get(case) or next(iter(cases.values()))
+
+    def _report(
+        self,
+        law: Law,
+        case: Any,
+        trouble: Trouble,
+        diagnosis: Diagnosis,
+        known: list[Failure],
+    ) -> None:
+        """Add a counterexample to its law, and a fault that is not known yet to the failures."""
+        replay = replay_line(self.subject.target.name, case, law=law.name)
+        self._found[law.name].result.counterexamples.append(
+            Counterexample(case=case, trouble=trouble, replay=replay)
+        )
+        if any(_same_fault(failure, law.name, diagnosis) for failure in known):
+            return
+        known.append(
+            Failure(
+                law=law.name,
+                dtype=self.dtype,
+                case=case,
+                trouble=trouble,
+                diagnosis=diagnosis,
+                replay=replay,
+            )
+        )
+        known.sort(key=lambda failure: size_of(failure.case))
+
+
+def _same_fault(failure: Failure, law: str, diagnosis: Diagnosis) -> bool:
+    """Whether a failure that is listed already says what this one would."""
+    if diagnosis.kind == "unknown":
+        return failure.diagnosis.kind == "unknown" and failure.law == law
+    return failure.diagnosis == diagnosis

@@ -1,0 +1,42 @@
+"""How hard to look, and where a search stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_EXAMPLES: Final = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """How hard to look. seconds bounds the search of one target; None means ``examples`` alone."""
+
+    examples: int = DEFAULT_EXAMPLES
+    seconds: float | None = None
+    seed: int = 0
+    dtypes: tuple[str, ...] | None = None
+    laws: tuple[str, ...] | None = None
+    head_layouts: tuple[tuple[int, int, int], ...] | None = None
+    long_context: bool = False
+    timings: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a check stands: ``stage`` is "trials", "probes", "search" or "shrink"."""
+
+    target: str
+    stage: str
+    law: str = ""
+    dtype: str = ""
+    done: int = 0
+    total: int = 0
+
+
+Report = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Report nothing."""
