@@ -18,7 +18,6 @@ FACTORS: Final = (2.0, 4.0, 8.0, 32.0, 1.0, 1.5)
 LENGTHS: Final = (8, 64, 2_048, 4_096, 32_768)
 MAGNITUDES: Final = (1.0, 0.1, 30.0, 2.0**-20, 2.0**10)
 UNSEEDED: Final = ("ramp",)
-MAX_EXTRAS: Final = 3
 
 # name: (head_dim, rotary_dim, pairing, theta, scaling), from the models' config.json files.
 MODEL_ROTARY: Final[dict[str, tuple[int, int | None, str, float, RopeScaling | None]]] = {
@@ -80,7 +79,7 @@ MODEL_ROTARY: Final[dict[str, tuple[int, int | None, str, float, RopeScaling | N
 def rotary_cases(domain: RotaryDomain | None = None) -> st.SearchStrategy[RotaryCase]:
     """Cases inside ``domain`` (default: all of it), the simplest first.
 
-    Every option is drawn alone and together with up to two others. About one case in seven has
+    Each option is drawn by itself, so it comes alone and with others. About one case in seven has
     the rotary embedding of a published model.
     """
     return _cases(domain or RotaryDomain())
@@ -96,11 +95,7 @@ def _cases(draw: st.DrawFn, domain: RotaryDomain) -> RotaryCase:
         "seq_len": draw(st.integers(*domain.seq_len)),
         "dtype": draw(st.sampled_from(domain.dtypes)),
     }
-    extras = draw(
-        st.lists(st.sampled_from(_extras(domain)), unique=True, max_size=MAX_EXTRAS)
-        if _extras(domain)
-        else st.just([])
-    )
+    extras = [name for name, one_in in _extras(domain) if draw(st.integers(1, one_in)) == one_in]
     if real:
         names = ("head_dim", "rotary_dim", "pairing", "theta", "scaling")
         fields |= dict(zip(names, draw(st.sampled_from(models)), strict=True))
@@ -109,9 +104,8 @@ def _cases(draw: st.DrawFn, domain: RotaryDomain) -> RotaryCase:
         fields["pairing"] = draw(st.sampled_from(domain.pairings))
         if "theta" in extras:
             fields["theta"] = draw(st.sampled_from(THETAS))
-        if "scaling" in extras:
-            turning = fields["rotary_dim"] or fields["head_dim"]
-            fields["scaling"] = draw(scalings(domain, rotary_dim=turning))
+        turning = fields["rotary_dim"] or fields["head_dim"]
+        fields["scaling"] = draw(scalings(domain, rotary_dim=turning))
     if "attention_factor" in extras:
         fields["attention_factor"] = draw(st.sampled_from((2.0, 1.0, 0.5, 1.1386294361119891)))
     fields |= draw(_positions(domain, fields, by_row="by_row" in extras))
@@ -124,16 +118,16 @@ def _cases(draw: st.DrawFn, domain: RotaryDomain) -> RotaryCase:
     return RotaryCase(**fields)
 
 
-def _extras(domain: RotaryDomain) -> list[str]:
+def _extras(domain: RotaryDomain) -> list[tuple[str, int]]:
+    """The options that the domain offers; each is drawn once in so many cases."""
     offered = {
-        "scaling": bool(domain.scalings),
-        "rotary_dim": domain.partial,
-        "theta": domain.theta,
-        "attention_factor": domain.attention_factor,
-        "by_row": domain.by_row and domain.flat,
-        "memory": len(domain.memories) > 1,
+        "rotary_dim": (domain.partial, 3),
+        "theta": (domain.theta, 4),
+        "attention_factor": (domain.attention_factor, 5),
+        "by_row": (domain.by_row and domain.flat, 4),
+        "memory": (len(domain.memories) > 1, 4),
     }
-    return [name for name, possible in offered.items() if possible]
+    return [(name, one_in) for name, (possible, one_in) in offered.items() if possible]
 
 
 @st.composite
@@ -149,10 +143,14 @@ def _widths(draw: st.DrawFn, domain: RotaryDomain, *, wanted: bool) -> dict[str,
 
 
 @st.composite
-def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeScaling:
-    """Scalings of every type that the domain admits, with their options."""
-    names = [n for n in domain.scalings if n != "dynamic" or rotary_dim >= 4]
-    name = draw(st.sampled_from(names or ["default"]))
+def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeScaling | None:
+    """None, or a scaling of any type that the domain admits, with its options: about half each."""
+    names = [n for n in domain.scalings if n != "default" and (n != "dynamic" or rotary_dim >= 4)]
+    plain = [None] * len(names) + ["default"] * ("default" in domain.scalings)
+    places = [*plain, *names]
+    name = places[draw(st.integers(0, len(places) - 1))] if places else None
+    if name is None:
+        return None
     fields: dict[str, Any] = {"rope_type": name}
     if name != "default":
         fields["factor"] = draw(st.sampled_from(FACTORS))
@@ -167,6 +165,8 @@ def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeS
         fields |= draw(
             st.sampled_from(
                 (
+                    {},
+                    {},
                     {},
                     {"mscale": 1.0, "mscale_all_dim": 1.0},
                     {"mscale": 0.707, "mscale_all_dim": 1.0},
@@ -198,7 +198,7 @@ def _positions(
     if edges:
         around = st.tuples(st.sampled_from(edges), st.integers(0, 8))
         near = near | around.map(lambda pair: min(room, max(0, pair[0] + pair[1] - 4)))
-    fields["start"] = draw(near | st.integers(0, room))
+    fields["start"] = draw(near | st.integers(0, room) | st.integers(room // 16, room))
     return fields
 
 

@@ -18,6 +18,7 @@ from equivalence.laws import (  # noqa: F401
     paged,
     rotary,
     rotary_conduct,
+    rotary_scaling,
     splitting,
     symmetry,
 )

@@ -99,7 +99,14 @@ def norms_are_kept(case: RotaryCase, subject: RotarySubject) -> Verdict:
 
 
 def _at_zero(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
-    changes = {name: 0 for name in ("start", "step", "row_step") if getattr(case, name)}
+    """Every token at position 0."""
+    changes: dict[str, object] = {}
+    if case.start:
+        changes["start"] = 0
+    if case.step and case.seq_len > 1:
+        changes["step"] = 0
+    if case.row_step and case.batch_size > 1:
+        changes |= {"row_step": 0, "per_row": True}
     return case.but(**changes) if changes else case
 
 

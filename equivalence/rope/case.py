@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -106,6 +107,14 @@ class RotaryCase:
         padded = np.clip(self.padding - rows, 0, self.seq_len - 1)
         inside = self.start + self.row_step * rows + self.step * (slots - padded)
         return np.where(slots < padded, 0, inside)
+
+    def simpler(self) -> Iterator[Self]:
+        """One token instead of several, at the last position or the first."""
+        if self.seq_len > 1 or self.by_row or self.batch_size > 1:
+            alone = self.but(
+                batch_size=1, seq_len=1, step=1, row_step=0, padding=0, per_row=self.per_row
+            )
+            yield from (alone.but(start=place) for place in (0, 1, self.last_position, self.start))
 
     def but(self, **changes: Any) -> Self:
         """The same case with some fields changed."""

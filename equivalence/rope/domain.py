@@ -28,7 +28,7 @@ class RotaryDomain:
     pairings: tuple[str, ...] = PAIRINGS
     batch_size: tuple[int, int] = (1, 3)
     num_heads: tuple[int, int] = (1, 4)
-    seq_len: tuple[int, int] = (1, 8)
+    seq_len: tuple[int, int] = (1, 12)
     head_dims: tuple[int, ...] = FUZZ_HEAD_DIMS
     partial: bool = True
     theta: bool = True

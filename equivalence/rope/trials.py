@@ -142,7 +142,7 @@ def _shapes(bench: _Bench, base: RotaryCase) -> dict[str, Any]:
     if not bench.works(base.but(num_heads=2), "several heads"):
         changes["num_heads"] = (1, 1)
     if not bench.works(base.but(seq_len=1), "seq_len 1"):
-        changes["seq_len"] = (2, 8)
+        changes["seq_len"] = (2, 12)
     return changes
 
 
