@@ -59,7 +59,7 @@ def _investigated(
     seen = sights(target, case, domain)
     if not seen:
         return _fallback(trouble, case)
-    verdict = _strides(target, seen[0]) or overflow(seen[0]) or finite_minimum_rows(seen[0])
+    verdict = _strides(target, seen) or overflow(seen[0]) or finite_minimum_rows(seen[0])
     if verdict is not None:
         return verdict
     return (
@@ -84,10 +84,12 @@ class Standing:
     refuted: int
 
 
-def judged(seen: list[Sight]) -> Diagnosis | None:
-    """The best standing suspect; None where the best one explains the first sight only."""
+def judged(seen: list[Sight], kind: str | None = None) -> Diagnosis | None:
+    """The best standing suspect (of one kind); None where more refutes than confirms it."""
     standings = []
     for suspect in suspects(seen[0]):
+        if kind not in (None, suspect.kind):
+            continue
         first = explains(suspect, seen[0])
         if first is None or not first.near:
             continue
@@ -115,20 +117,17 @@ def _repeats(target: Target, case: AttentionCase, domain: Domain) -> bool:
     return not any(noisy(target, attention_inputs(one)) for one in cases)
 
 
-def _strides(target: Target, sight: Sight) -> Diagnosis | None:
+def _strides(target: Target, seen: list[Sight]) -> Diagnosis | None:
     """Right on contiguous tensors with the same numbers."""
-    memory = sight.inputs.memory
+    memory = seen[0].inputs.memory
     if memory == "contiguous":
         return None
-    plain = look(target, sight.case, sight.inputs.but(memory="contiguous"))
+    plain = look(target, seen[0].case, seen[0].inputs.but(memory="contiguous"))
     if plain is None or plain.wrong.any():
         return None
     text = f"right on contiguous tensors with the same numbers, wrong on {memory} ones"
-    for suspect in suspects(sight):
-        fit = explains(suspect, sight) if suspect.kind == "strides" else None
-        if fit is not None and fit.near and fit.telling:
-            return Diagnosis(kind="strides", text=f"{text}: {suspect.sentence}")
-    return Diagnosis(kind="strides", text=text)
+    named = judged(seen, "strides")
+    return Diagnosis(kind="strides", text=text if named is None else f"{text}: {named.text}")
 
 
 def _batch_alone(target: Target, sight: Sight) -> Diagnosis | None:

@@ -83,6 +83,13 @@ def _readings(sight: Sight, weights: Array) -> Iterator[Diagnosis]:
         text = "the weights of the keys are right, so it is the values that are read wrong"
         yield Diagnosis(kind="wrong-operand", text=text)
         return
+    if np.abs(np.matmul(weights, value) - sight.actual).max(initial=0.0) > 0.1 * error:
+        return  # the output is no sum of these weights, so they say nothing of it
+    swapped = _another_head(weights, exact, close)
+    if swapped is not None:
+        head, other = swapped
+        text = f"query head {head} has the weights of query head {other}"
+        yield Diagnosis(kind="head-mapping", text=text)
     unseen = (weights > max(noise, 1e-3)) & ~sight.exact.visible
     unread = (np.abs(weights) < exact / 50) & (exact > 1e-3)
     if unseen.any() or unread.any():
@@ -96,6 +103,17 @@ def _readings(sight: Sight, weights: Array) -> Iterator[Diagnosis]:
     if (np.abs(total - 1) > 4 * close).any() and sight.inputs.sinks is None:
         text = f"the weights of a row add up to {total.ravel()[np.abs(total - 1).argmax()]:.4g}"
         yield Diagnosis(kind="wrong-operand", text=f"{text}: the softmax is not normalised")
+
+
+def _another_head(weights: Array, exact: Array, close: float) -> tuple[int, int] | None:
+    """The first head whose weights are those of another one, and not its own."""
+    for head in range(weights.shape[1]):
+        if np.allclose(weights[:, head], exact[:, head], atol=4 * close):
+            continue
+        for other in range(weights.shape[1]):
+            if np.allclose(weights[:, head], exact[:, other], atol=2 * close):
+                return head, other
+    return None
 
 
 def _wrongly_seen(sight: Sight, unseen: Array, unread: Array) -> Diagnosis:

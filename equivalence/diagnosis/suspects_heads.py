@@ -144,6 +144,7 @@ def permuted_outputs(sight: Sight) -> Iterator[Suspect]:
         "reversed": lambda g, n: np.arange(g * n)[::-1],
         "shifted by one": lambda g, n: np.roll(np.arange(g * n), 1),
         "shifted back by one": lambda g, n: np.roll(np.arange(g * n), -1),
+        "with neighbours swapped": lambda g, n: _neighbours(g * n),
     }
     for name, order in orders.items():
         yield Suspect(
@@ -153,11 +154,22 @@ def permuted_outputs(sight: Sight) -> Iterator[Suspect]:
             cost=14,
         )
         yield Suspect(
+            kind="head-mapping",
+            sentence=f"the query heads are taken {name}",
+            imagine=partial(_queries_ordered, order=order),
+            cost=15,
+        )
+        yield Suspect(
             kind="head-mixing",
             sentence=f"the probabilities of one head meet the values of another: heads {name}",
             imagine=partial(_crossed, order=order),
             cost=18,
         )
+
+
+def _neighbours(heads: int) -> Array:
+    swapped: Array = np.arange(heads) ^ 1
+    return np.where(swapped < heads, swapped, np.arange(heads))
 
 
 def _sizes(inputs: AttentionInputs) -> tuple[int, int]:
@@ -168,6 +180,10 @@ def _sizes(inputs: AttentionInputs) -> tuple[int, int]:
 def _ordered(inputs: AttentionInputs, *, order: Rule) -> World:
     index = order(*_sizes(inputs))
     return rearranged(inputs, lambda output: output[:, index])
+
+
+def _queries_ordered(inputs: AttentionInputs, *, order: Rule) -> AttentionInputs:
+    return inputs.but(query=inputs.query[:, order(*_sizes(inputs))])
 
 
 def _crossed(inputs: AttentionInputs, *, order: Rule) -> World:

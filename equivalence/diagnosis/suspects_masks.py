@@ -53,6 +53,11 @@ def meaning(sight: Sight) -> Iterator[Suspect]:
             "the bool mask is added to the scores as 0 and 1, expected to hide keys",
             lambda i, m: m.astype(np.float64), 2,
         )  # fmt: skip
+        yield suspect(
+            "the bool mask is inverted and added to the scores as 0 and 1",
+            lambda i, m: (~m).astype(np.float64),
+            6,
+        )
         yield suspect("the bool mask is subtracted as 0 and 1", lambda i, m: -(~m).astype(float), 6)
         yield Suspect(
             kind=kind,

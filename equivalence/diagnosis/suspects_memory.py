@@ -60,7 +60,7 @@ def strides(sight: Sight) -> Iterator[Suspect]:
     if memory == "contiguous":
         return
     for cost, names in enumerate(
-        (("query", "key", "value"), ("key", "value"), ("query",), ("key",), ("value",))
+        (("value",), ("key",), ("query",), ("key", "value"), ("query", "key", "value"))
     ):
         which = " and ".join(names)
         yield Suspect(

@@ -22,7 +22,6 @@ DIRECT: Final = {
     "gradient": "gradient",
     "refusal": "refusal",
     "answered-refusal": "refusal",
-    "strides": "strides",
 }
 
 # Where no suspect explains what such a law saw.
@@ -31,6 +30,7 @@ FALLBACK: Final = {
     "future-keys": "causal-alignment",
     "hidden-keys": "mask-semantics",
     "ignored-option": "ignored-option",
+    "strides": "strides",
 }
 
 OPTION_KINDS: Final = {

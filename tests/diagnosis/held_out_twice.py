@@ -221,7 +221,7 @@ HELD_OUT = {
     "default scale squared": ((), ("scale",)),
     "scale plus 2 percent": ((), ("scale",)),
     "scale ignored": (("scale",), ("scale",)),
-    "softcap squared": (("softcap",), ("softcap",)),
+    "softcap squared": (("softcap",), ("softcap", "scale")),
     "softcap inverse": (("softcap",), ("softcap",)),
     "softcap hard": (("softcap",), ("softcap",)),
     "softcap only positive": (("softcap",), ("softcap",)),

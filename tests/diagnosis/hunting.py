@@ -33,9 +33,7 @@ def fails(function, case, **facts):
         return False
     exact = attention(inputs)
     allowed = allowance(inputs, exact, profile_for(case.dtype, target.declaration.profile))
-    found = compare(
-        outcome.output, exact.output, allowed, dtype=case.dtype, rows=exact.seen > 0
-    )
+    found = compare(outcome.output, exact.output, allowed, dtype=case.dtype, rows=exact.seen > 0)
     return not found.passes
 
 
