@@ -105,6 +105,16 @@ def _ours(name: str, place: str, **facts: Any) -> Backend:
     return Backend(name=name, place=f"equivalence.backends.{place}", **facts)
 
 
+def _hugging_face(name: str, attribute: str) -> Backend:
+    return _ours(
+        name,
+        f"rotary_transformers:{attribute}",
+        kind="rotary",
+        requires=("transformers",),
+        extra="transformers",
+    )
+
+
 OURS: Final = (
     _ours("torch.repeat_kv", "torch_repeat_kv:attention"),
     _ours("torch.repeat_interleave", "torch_repeat_interleave:attention"),
@@ -123,6 +133,14 @@ OURS: Final = (
     _ours("varlen.block_diagonal", "varlen_torch:block_diagonal", kind="varlen"),
     _ours("paged.gathered", "paged_torch:gathered", kind="paged"),
     _ours("paged.page_by_page", "paged_torch:page_by_page", kind="paged"),
+    _ours("rotary.torch", "rotary_torch:rotary", kind="rotary"),
+    _ours("rotary.torch_half", "rotary_torch:half", kind="rotary"),
+    _ours("rotary.torch_interleaved", "rotary_torch:interleaved", kind="rotary"),
+    _ours("rotary.complex", "rotary_torch:complex_numbers", kind="rotary"),
+    _ours("rotary.float64_table", "rotary_torch:float64_table", kind="rotary"),
+    _hugging_face("rotary.transformers_llama", "llama"),
+    _hugging_face("rotary.transformers_gpt_neox", "gpt_neox"),
+    _hugging_face("rotary.transformers_deepseek_v3", "deepseek_v3"),
     _ours("cache.contiguous", "cache_contiguous:cache", kind="kv_cache"),
     _ours("cache.preallocated", "cache_preallocated:cache", kind="kv_cache"),
     _ours("cache.ring", "cache_ring:cache", kind="kv_cache"),
