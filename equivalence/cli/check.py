@@ -87,7 +87,8 @@ def check(
         require_folder("--script", script)
 
     from equivalence.cli.environment import environment
-    from equivalence.cli.running import Session, open_all, targets_of
+    from equivalence.cli.opening import open_all, targets_of
+    from equivalence.cli.running import Session
     from equivalence.engine import Request
     from equivalence.report.terminal import Printer
 

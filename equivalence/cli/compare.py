@@ -57,8 +57,8 @@ def compare(
 
     from equivalence.cli.environment import environment
     from equivalence.cli.exits import BROKEN, HELD
+    from equivalence.cli.opening import available, open_all
     from equivalence.cli.progress import ProgressBar
-    from equivalence.cli.running import available, open_all
     from equivalence.engine import Request
     from equivalence.pairs import check_pairs
     from equivalence.report.json import to_json

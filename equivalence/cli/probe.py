@@ -41,7 +41,7 @@ def probe(
     """
     from equivalence.cli import validation as valid
     from equivalence.cli.destination import require_writable, stdout_kept_for, write_whole
-    from equivalence.cli.running import open_all
+    from equivalence.cli.opening import open_all
 
     valid.above_zero("--max-time-per-call", max_time_per_call)
     valid.above_zero("--memory", memory)

@@ -28,8 +28,8 @@ def replay(
       equivalence replay mine.py:fn 'AttentionCase(kv_len=3)' --law causality
     """
     from equivalence.cli import validation as valid
+    from equivalence.cli.opening import open_all
     from equivalence.cli.replaying import replay_case
-    from equivalence.cli.running import open_all
     from equivalence.replay import parse_case
 
     valid.above_zero("--max-time-per-call", max_time_per_call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,75 +188,3 @@ def _importable(name: str) -> str:
 
     entry = registry().get(name)
     return str(getattr(entry, "place", name))
-
-
-def targets_of(
-    named: Sequence[str] | None,
-    facts: Mapping[str, Any],
-    session: Session,
-    *,
-    seconds: float | None,
-    gib: float | None,
-) -> Iterator[Target]:
-    """The named targets, all opened before the first is handed out; else what is available."""
-    if named:
-        opened = open_all(named, facts, seconds=seconds, gib=gib)
-        try:
-            for target in opened:
-                session.request_for(target)  # refuses before the first one runs
-            yield from opened
-        finally:
-            for target in opened:
-                target.close()
-        return
-    from equivalence.laws import LAWS
-
-    asked = session.request
-    kinds = {LAWS[name].kind for name in asked.laws} if asked.laws else None
-    if "kind" in facts or asked.head_layouts is not None:
-        kinds = {facts.get("kind", "attention")}
-    for name in available(kinds, session.unavailable):
-        (target,) = open_all([name], facts, seconds=seconds, gib=gib)
-        try:
-            yield target
-        finally:
-            target.close()
-
-
-def available(kinds: Container[str] | None, unavailable: dict[str, str]) -> Iterator[str]:
-    """The registered names of these kinds (None: all) that can run here.
-
-    Why others of them cannot goes to ``unavailable``.
-    """
-    from equivalence.registry import entries
-
-    for name, backend in entries().items():
-        if kinds is None or backend.kind in kinds:
-            usable = backend.available()
-            if usable is True:
-                yield name
-            else:
-                unavailable[name] = str(usable)
-
-
-def open_all(
-    targets: Sequence[str], facts: Mapping[str, Any], *, seconds: float | None, gib: float | None
-) -> list[Target]:
-    """Open every target that was named; a wrong one is refused before anything runs."""
-    from equivalence.isolation.opening import open_target
-    from equivalence.isolation.supervise import GIB, Limits
-
-    limits = Limits()
-    if seconds is not None:
-        limits = replace(limits, seconds=seconds)
-    if gib is not None:
-        limits = replace(limits, memory=int(gib * GIB))
-    opened: list[Target] = []
-    try:
-        for text in targets:
-            opened.append(open_target(text, facts=facts, limits=limits))
-    except BaseException:
-        for target in opened:
-            target.close()
-        raise
-    return opened
