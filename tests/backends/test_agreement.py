@@ -17,7 +17,7 @@ from equivalence.dtypes import DTYPES
 from equivalence.inputs import attention_inputs
 from equivalence.loading import load
 from equivalence.masks import Mask
-from equivalence.profiles import profile_for
+from equivalence.profiles import PROFILES, profile_for
 from equivalence.reference import attention
 from equivalence.resolve import resolve
 
@@ -70,6 +70,28 @@ def test_the_output_is_within_the_bound(name, dtype):
         bound = bound_of(case, profile_for(dtype, target.declaration.profile))
         found = compare(outcome.output, exact.output, bound, dtype=dtype, rows=exact.seen > 0)
         assert found.used <= 1, (found.index, found.got, found.expected, found.used, case)
+
+
+TIGHTER = {"flash": "f32", "eager": "flash", "math": "eager"}
+
+
+@pytest.mark.parametrize("name", [*NAMES, SDPA])
+def test_the_declared_profile_is_the_tightest_preset_that_holds(name):
+    target = target_named(name)
+    declared = target.declaration.profile
+    if declared not in TIGHTER:
+        assert declared == "f32"  # there is nothing tighter in 16 bit
+        return
+    for seed in range(2_000_000, 2_000_500):
+        for dtype in ("float16", "bfloat16"):
+            for case in cases_for(target, dtype, [seed]):
+                exact = exact_of(case)
+                bound = bound_of(case, PROFILES[TIGHTER[declared]])
+                output = target.call(attention_inputs(case)).output
+                rows = exact.seen > 0
+                if not compare(output, exact.output, bound, dtype=dtype, rows=rows).passes:
+                    return
+    pytest.fail(f"{name} holds under {TIGHTER[declared]} as well")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
