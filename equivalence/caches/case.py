@@ -48,8 +48,7 @@ class CacheCase:
         require(self.values in VALUES, f"values={self.values!r} is not one of {VALUES}")
         for operation in self.program:
             require(
-                len(operation) > 0
-                and all(type(number) is int for number in operation[1:]),
+                len(operation) > 0 and all(type(number) is int for number in operation[1:]),
                 f"program holds {operation!r}, which is no word with its whole numbers",
             )
         require(self.states[-1].queries > 0, "a program must attend at least once")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -36,6 +36,19 @@ class CacheInputs:
     dtype: str
     poisoned: bool = False
     overflowing: bool = False
+
+    head_axis: ClassVar[int] = 1  # of key and value
+
+    def own_places(self, piece: Piece, row: int) -> Array:
+        """The places of the tokens that a row keeps at an answer, in order (see ``Weights``)."""
+        state = self.kept_by(self.pieces.index(piece))
+        width = self.key.shape[2]
+        return np.asarray([src * width + t for src, t in state.rows[row].tokens], np.int64)
+
+    def owner(self, place: int) -> str:
+        """Whose token lies at a place, in words."""
+        row, token = divmod(place, self.key.shape[2])
+        return f"token {token} of row {row}"
 
     @property
     def batch_size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -36,6 +36,19 @@ class VarlenInputs:
     softcap: float | None = None
     longer_max: int = 0
     memory: str = "contiguous"
+
+    head_axis: ClassVar[int] = 1  # of key and value
+
+    def own_places(self, piece: Piece, row: int) -> Array:
+        """The places of the tokens of a piece's sequence, in order (see ``Weights``)."""
+        ends = self.cu_seqlens_k
+        (sequence,) = piece.sequences
+        return np.arange(ends[sequence], ends[sequence + 1])
+
+    def owner(self, place: int) -> str:
+        """Whose token lies at a place, in words."""
+        sequence = int(np.searchsorted(self.cu_seqlens_k, place, side="right")) - 1
+        return f"token {place - int(self.cu_seqlens_k[sequence])} of sequence {sequence}"
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -116,6 +129,23 @@ class PagedInputs:
     scale: float | None = None
     softcap: float | None = None
     memory: str = "contiguous"
+
+    head_axis: ClassVar[int] = 2  # of key and value
+
+    def own_places(self, piece: Piece, row: int) -> Array:
+        """The places of the tokens of a piece's sequence, in order (see ``Weights``)."""
+        (sequence,) = piece.sequences
+        page, slot = self.slots_of(sequence)
+        return np.asarray(page * self.page_size + slot)
+
+    def owner(self, place: int) -> str:
+        """Whose token lies at a place, in words."""
+        for sequence in range(len(self.kv_lengths)):
+            page, slot = self.slots_of(sequence)
+            found = np.flatnonzero(page * self.page_size + slot == place)
+            if found.size:
+                return f"token {int(found[0])} of sequence {sequence}"
+        return f"slot {place % self.page_size} of page {place // self.page_size}, unused"
 
     @property
     def output_shape(self) -> tuple[int, ...]:
