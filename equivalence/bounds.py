@@ -89,7 +89,7 @@ def _score_errors(
         capped, bias = np.abs(exact.capped), inputs.bias_size
         stored_part = compound(n_b, u)
         error = error * (1 + joined(stored_part, gamma(sums, u_a))) + n_b * eta
-        error = error + joined(stored_part, gamma(sums - 1, u_a)) * capped
+        error = error + joined(stored_part, gamma(sums, u_a)) * capped
         error = error + joined(stored_part, gamma(sums + 3 + formed, u_a)) * bias
     error = np.where(visible, error, 0.0)
     highest = (exact.scores + error).max(axis=-1, keepdims=True, initial=-np.inf)
