@@ -107,22 +107,21 @@ def _growth(roundings: Array, unit: float) -> Array:
 class _Roundings:
     """The relative and absolute roundings of one profile, as the derivation names them.
 
-    u, eta: storage. u_a: sums. kept, kept_eta: the format that tables and products are kept in.
-    table: relative error of cos and sin, the angle aside; table_eta its floor. product: of
-    x cos, and of x sin.
+    u, eta: storage. u_a: sums. table: relative error of cos and sin, the angle aside; table_eta
+    its floor. product: of x cos, and of x sin. floor: what underflow adds to them and their sum.
     """
 
     u: float
     eta: float
     u_a: float
-    kept_eta: float
     table: float
     table_eta: float
     product: float
+    floor: float
 
 
-def _roundings(dtype: str, profile: Profile, tables: str, *, scaled: bool) -> _Roundings:
-    table_format = format_of(tables)
+def _roundings(dtype: str, profile: Profile, tables: str, factor: float) -> _Roundings:
+    table_format, scaled = format_of(tables), factor != 1.0
     formats = (format_of(profile.store or dtype), format_of(dtype))
     u = max(f.unit_roundoff for f in formats)
     eta = max(f.half_subnormal for f in formats)
@@ -135,10 +134,11 @@ def _roundings(dtype: str, profile: Profile, tables: str, *, scaled: bool) -> _R
         u=u,
         eta=eta,
         u_a=u_a,
-        kept_eta=kept_eta,
         table=(1 + library) * (1 + kept) - 1,
         table_eta=kept_eta + table_format.half_subnormal,
-        product=kept * (1 + scaled),  # the factor may be applied to what is stored
+        # The factor may be applied to what is stored, and then multiplies what underflow cost.
+        product=kept * (1 + scaled),
+        floor=(2 + scaled) * kept_eta * max(1.0, factor),
     )
 
 
@@ -147,7 +147,7 @@ def allowance(
 ) -> Allowance:
     """The bound of the docs for every output element; 0 for a channel that is passed through."""
     tables = tables or "float32"
-    r = _roundings(inputs.dtype, profile, tables, scaled=exact.factor != 1.0)
+    r = _roundings(inputs.dtype, profile, tables, exact.factor)
     off = angle_error(inputs, exact, tables)
     swing, fall = np.sin(np.minimum(off, math.pi / 2)), 1.0 - np.cos(np.minimum(off, math.pi))
     cosine, sine = np.abs(exact.cosine), np.abs(exact.sine)
@@ -157,7 +157,7 @@ def allowance(
 
     x, other = np.abs(inputs.x), np.abs(inputs.x[..., exact.partner])
     inner = x * off_cosine + other * off_sine
-    inner = inner + r.product * (exact.size + inner) + 2 * r.kept_eta
+    inner = inner + r.product * (exact.size + inner) + r.floor
     size = np.abs(exact.output)
     bound = inner * (1 + r.u_a) * (1 + r.u) + (r.u + r.u_a) * size + r.eta
     if profile.name == "f64" and tables == "float64":
@@ -180,12 +180,12 @@ def norm_allowance(
     of the angle does not count here.
     """
     tables = tables or "float32"
-    r = _roundings(inputs.dtype, profile, tables, scaled=exact.factor != 1.0)
+    r = _roundings(inputs.dtype, profile, tables, exact.factor)
     first = np.flatnonzero(exact.sign < 0)
     x, other = np.abs(inputs.x[..., first]), np.abs(inputs.x[..., exact.partner[first]])
     length = exact.factor * np.hypot(x, other)
     share = (1 + r.table) * (1 + r.product) * (1 + r.u_a) * (1 + r.u) - 1
-    tiny = 2 * (x + other) * r.table_eta + 4 * r.kept_eta + r.eta
+    tiny = 2 * (x + other) * r.table_eta + 2 * r.floor + r.eta
     off = math.sqrt(2.0) * (share * length + tiny) + 4 * 2.0**-53 * length
     return Allowance(
         allowed=2 * off if profile.name == "f64" and tables == "float64" else off,
