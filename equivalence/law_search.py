@@ -225,7 +225,9 @@ class LawSearch:
         case, trouble = self._smallest(
             law, domain, cases, trouble_of, known if reusable is None else reusable
         )
-        diagnosis = diagnosis_of(self.subject, law.name, case, trouble)
+        # In its own domain, where the faults that were named before cannot blur this one.
+        subject = self.kind.subject(self.subject.target, domain)
+        diagnosis = diagnosis_of(subject, law.name, case, trouble)
         self._report(law, case, trouble, diagnosis, known)
         return diagnosis
 

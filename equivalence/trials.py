@@ -14,7 +14,16 @@ from equivalence.masks import AXES, FORMS, Mask
 from equivalence.outcome import Outcome, Target
 
 BASE_HEAD_DIMS: Final = (8, 64, 16, 32, 128, 1, 256)
-BASE_LENGTHS: Final = ((1, 4), (4, 4), (16, 16), (1, 64), (64, 64), (1, 128), (128, 128))
+BASE_LENGTHS: Final = (
+    (1, 4),
+    (4, 4),
+    (1, 1),
+    (16, 16),
+    (1, 64),
+    (64, 64),
+    (1, 128),
+    (128, 128),
+)
 HEAD_DIMS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 33, 64, 80, 96, 128, 256)
 KV_LENS: Final = (1, 2, 3, 7, 8, 16, 17, 32, 33, 64)
 Q_LENS: Final = (1, 2, 3, 5, 8)
