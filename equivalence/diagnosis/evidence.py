@@ -67,7 +67,12 @@ class Fit:
 def explains(suspect: Suspect, sight: Sight) -> Fit | None:
     """Whether the output is what the suspect would give; None where it has no say."""
     world = world_of(suspect, sight.inputs)
-    return None if world is None else fit(world, sight)
+    if world is None:
+        return None
+    try:
+        return fit(world, sight)
+    except ValueError:  # shapes that the bound does not know
+        return None
 
 
 def fit(world: World, sight: Sight) -> Fit:

@@ -150,8 +150,13 @@ def from_scores(
     sinks: Array | None = None,
     capped: Array | None = None,
 ) -> World:
-    """The world whose scores are these ``[B, H, Sq, Skv]``; sinks ``[B, H, Sq]`` if any."""
+    """The world whose scores are these ``[B, H, Sq, Skv]``.
+
+    sinks ``[B, H, Sq]``: those of the inputs unless given.
+    """
     exact = attention(inputs)
+    if sinks is None and inputs.sinks is not None:
+        sinks = np.broadcast_to(inputs.sinks[None, :, None], scores.shape[:3])
     seen = exact.visible if visible is None else np.broadcast_to(visible, scores.shape)
     scores = np.where(seen, scores, -np.inf)
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)

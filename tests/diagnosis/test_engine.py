@@ -166,3 +166,11 @@ def test_families_can_be_added():
         assert [s.sentence for s in suspects(None, "a-test-kind")] == ["it is the new one"]
     finally:
         del FAMILIES["a-test-kind"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_mistake_next_to_sinks_is_still_named(dtype):
+    late = broken(softcap=lambda s, c, bias: torch.tanh(s / c))
+    case = PAIR.but(softcap=5.0, sinks=True, magnitude=20.0, dtype=dtype)
+    found = diagnosis_of(late, case)
+    assert (found.kind, found.text) == ("softcap", "tanh is not multiplied by the softcap")
