@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from equivalence.bounds import Allowance
+from equivalence.bounds import SCALE_STEPS, SHIFT_STEPS, Allowance
 from equivalence.dtypes import Array, format_of
-from equivalence.latent.inputs import LatentInputs
+from equivalence.latent.inputs import OPERANDS, LatentInputs
 from equivalence.latent.reference import per_head
-from equivalence.mixture import TAU, TAU_FLOAT64, Mixture, gamma, mixture_bound
+from equivalence.mixture import Mixture, compound, gamma, joined, mixture_bound
 from equivalence.profiles import Profile
 from equivalence.reference import Attention
 
@@ -21,54 +21,66 @@ from equivalence.reference import Attention
 def score_error(inputs: LatentInputs, exact: Attention, profile: Profile) -> Array:
     """D: how far each computed score, and its exponential, may be off; ``[B, H, Sq, S]``."""
     u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
-    n_s, n_q, n_w = (
-        profile.score_roundings,
+    n_s, scale = profile.score_roundings, abs(inputs.scale_value)
+    eta = format_of(profile.store or inputs.dtype).half_subnormal
+    post = joined(compound(n_s, u), gamma(SCALE_STEPS, u_a))
+    error = _product_error(inputs, profile) * (1 + post) + post * scale * np.abs(exact.dots)
+    if n_s:
+        error = error + n_s * eta * max(1.0, scale) * (1 + post)
+    error = np.where(exact.visible, error, 0.0)
+    highest = (exact.scores + error).max(axis=-1, keepdims=True, initial=-np.inf)
+    scores = np.where(exact.visible, exact.scores, 0.0)
+    depth = np.where(exact.visible, highest, 0.0) - scores + error
+    exponential = -np.log1p(-profile.exp_ulps * u_a)
+    return np.where(exact.visible, error + gamma(SHIFT_STEPS, u_a) * depth + exponential, 0.0)
+
+
+def _product_error(inputs: LatentInputs, profile: Profile) -> Array:
+    """What scale (q^C . W_UK c + q^R . k^R) is off by before its own roundings."""
+    u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
+    n_q, n_w, scale = (
         profile.query_roundings,
         profile.projection_roundings,
+        abs(inputs.scale_value),
     )
-    scale, eta = abs(inputs.scale_value), format_of(profile.store or inputs.dtype).half_subnormal
+    eta, tau = format_of(profile.store or inputs.dtype).half_subnormal, profile.flush(inputs.dtype)
     query, rotary = np.abs(inputs.query_content), np.abs(inputs.query_rotary)
     latent, key_rotary = np.abs(inputs.latent), np.abs(inputs.key_rotary)
+    head_dim, latent_dim, rope_dim = (x.shape[-1] for x in (query, latent, rotary))
+    width = head_dim + latent_dim + rope_dim
     keys = per_head(latent, np.abs(inputs.w_uk))
     content = np.matmul(query, keys.swapaxes(-1, -2))
-    products = content + np.matmul(rotary, key_rotary[:, None].swapaxes(-1, -2))
-    widths = query.shape[-1] + latent.shape[-1] + rotary.shape[-1]
-    error = (gamma(widths + 6, u_a) + n_q * u) * products + n_w * u * content
-    error = scale * (error + (n_s * u + 3 * u_a) * np.abs(exact.dots))
-    if n_s:
-        error = error + 2 * eta
-    if n_w or n_q:
-        query_sum = query.sum(-1)[..., :, None]
-        latent_sum = latent.sum(-1)[:, None, None, :]
-        error = error + n_w * scale * eta * (query_sum + latent_sum)
-        if n_q:
-            absorbed = np.matmul(query, np.abs(inputs.w_uk)).sum(-1)[..., :, None]
-            sums = query_sum + absorbed + rotary.sum(-1)[..., :, None] + latent_sum
-            sums = sums + keys.sum(-1)[..., None, :] + key_rotary.sum(-1)[:, None, None, :]
-            error = error + np.sqrt(scale) * eta * sums
-    if profile.accumulate is None:  # every product of both contractions may underflow
-        terms = latent.shape[-1] * query.sum(-1)[..., :, None] + widths
-        terms = terms + query.shape[-1] * latent.sum(-1)[:, None, None, :]
-        error = error + scale * eta * terms
-    top = np.where(np.isfinite(exact.scores), exact.scores, -np.inf)
-    top = top.max(axis=-1, keepdims=True, initial=-np.inf)
-    depth = np.where(exact.visible, np.where(np.isfinite(top), top, 0.0) - exact.scores, 0.0)
-    error = error + 2 * u_a * depth + profile.exp_ulps * u_a
-    return np.where(exact.visible, error, 0.0)
+    turned = np.matmul(rotary, key_rotary[:, None].swapaxes(-1, -2))
+    query_sum, latent_sum = query.sum(-1)[..., :, None], latent.sum(-1)[:, None, None, :]
+
+    contracted = joined(gamma(width + 6, u_a), compound(n_q, u))
+    made = joined(contracted, compound(n_w, u))
+    # Absorbed, d products in front of each latent coordinate may be flushed; expanded, dc of them
+    # in front of each content coordinate.
+    flushed = head_dim * latent_sum + latent_dim * query_sum + width
+    error = made * content + contracted * turned + tau * flushed
+    error = scale * (error + n_w * eta * (query_sum + latent_sum) * (1 + made))
+    if n_q:
+        # Stored as sqrt(scale) q and sqrt(scale) k, absorbed or expanded.
+        absorbed = np.matmul(query, np.abs(inputs.w_uk)).sum(-1)[..., :, None]
+        sums = query_sum + absorbed + rotary.sum(-1)[..., :, None] + latent_sum
+        sums = sums + keys.sum(-1)[..., None, :] + key_rotary.sum(-1)[:, None, None, :]
+        root = max(scale, float(np.sqrt(scale)))
+        error = error + root * eta * (1 + made) * sums + width * max(1.0, scale) * eta**2
+    return np.asarray(error)
 
 
 def latent_allowance(inputs: LatentInputs, exact: Attention, profile: Profile) -> Allowance:
     """The bound for every output element of ``inputs`` under ``profile``."""
     u, u_a = profile.store_unit(inputs.dtype), profile.accumulate_unit(inputs.dtype)
-    n_w = profile.projection_roundings
-    eta = format_of(profile.store or inputs.dtype).half_subnormal
-    tau = TAU_FLOAT64 if inputs.dtype == "float64" else TAU
+    n_w, latent_dim = profile.projection_roundings, inputs.latent.shape[-1]
+    eta, tau = format_of(profile.store or inputs.dtype).half_subnormal, profile.flush(inputs.dtype)
     value = per_head(inputs.latent, inputs.w_uv)
-    contraction = gamma(inputs.latent.shape[-1] + 4, u_a)
-    weights_sum = np.abs(inputs.w_uv).sum(axis=-1)[None, :, None, :]
-    floor = (n_w * eta + tau) * (weights_sum + 1.0)
-    if profile.accumulate is None:
-        floor = floor + eta * exact.seen[..., None] * (weights_sum + inputs.latent.shape[-1] + 1.0)
+    row_sums = np.abs(inputs.w_uv).sum(axis=-1)[None, :, None, :]
+    value_error = float(joined(compound(n_w, u), gamma(latent_dim + 4, u_a)))
+    # What the up-projection loses to underflow: after the sum (absorbed), or in each value.
+    lost = n_w * eta * (row_sums + 1.0) * (1 + value_error)
+    lost = lost + tau * (exact.seen[..., None] * row_sums + latent_dim + 1.0)
     mixture = Mixture(
         probabilities=exact.probabilities,
         scores_off=score_error(inputs, exact, profile),
@@ -79,8 +91,8 @@ def latent_allowance(inputs: LatentInputs, exact: Attention, profile: Profile) -
         lowest=value.min(axis=(1, 2), initial=np.inf),
         highest=value.max(axis=(1, 2), initial=-np.inf),
         magnitude=per_head(np.abs(inputs.latent), np.abs(inputs.w_uv)),
-        value_error=n_w * u + contraction + n_w * u * contraction,
-        value_floor=floor,
+        value_error=value_error,
+        value_floor=lost,
     )
     allowed, furthest, natural = mixture_bound(mixture, profile, inputs.dtype)
     return Allowance(
@@ -108,10 +120,13 @@ def _in_domain(inputs: LatentInputs, exact: Attention, profile: Profile) -> Arra
         for weights in (inputs.w_uk, inputs.w_uv):
             largest = np.abs(per_head(inputs.latent, weights)).max(axis=(2, 3), initial=0.0)
             inside &= largest[:, :, None] <= limit
-    if profile.accumulate is None:
-        largest = np.abs(inputs.latent).max(initial=0.0)
-        inside &= exact.seen * largest <= limit
-        for weights in (inputs.w_uk, inputs.w_uv):
-            sums = per_head(np.abs(inputs.latent), np.abs(weights)).max(axis=(2, 3), initial=0.0)
-            inside &= exact.seen * sums[:, :, None] <= limit
+    # Sums over the tokens are divided last, or not at all.
+    accumulator = format_of(profile.accumulate or inputs.dtype).max_finite
+    inside &= exact.seen * np.abs(inputs.latent).max(initial=0.0) <= accumulator
+    for weights in (inputs.w_uk, inputs.w_uv):
+        sums = per_head(np.abs(inputs.latent), np.abs(weights)).max(axis=(2, 3), initial=0.0)
+        inside &= exact.seen * sums[:, :, None] <= accumulator
+    if profile.store is not None:
+        largest = max(float(np.abs(getattr(inputs, name)).max(initial=0.0)) for name in OPERANDS)
+        inside &= largest <= format_of(profile.store).max_finite
     return inside
