@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from equivalence.case import AttentionCase, HeadLayout
-    from equivalence.declaration import Declaration, attention
+    from equivalence.declaration import Declaration, attention, mla
     from equivalence.errors import InvalidRequest, Unsupported
+    from equivalence.latent.case import MlaCase
     from equivalence.masks import Mask
     from equivalence.testing import Disagreement, conformance
 
@@ -26,9 +27,11 @@ __all__ = [
     "HeadLayout",
     "InvalidRequest",
     "Mask",
+    "MlaCase",
     "Unsupported",
     "attention",
     "conformance",
+    "mla",
 ]
 
 _HOMES = {
@@ -38,9 +41,11 @@ _HOMES = {
     "HeadLayout": "equivalence.case",
     "InvalidRequest": "equivalence.errors",
     "Mask": "equivalence.masks",
+    "MlaCase": "equivalence.latent.case",
     "Unsupported": "equivalence.errors",
     "attention": "equivalence.declaration",
     "conformance": "equivalence.testing",
+    "mla": "equivalence.declaration",
 }
 
 
