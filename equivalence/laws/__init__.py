@@ -11,6 +11,7 @@ from equivalence.laws import (  # noqa: F401
     gradients,
     isolation,
     mla,
+    mla_layer,
     mla_order,
     mla_structure,
     order,
