@@ -18,7 +18,7 @@ from equivalence.diagnosis.numbers import (
     overflow,
 )
 from equivalence.diagnosis.table import suspects
-from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, direct, options_of
+from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, SECONDARY, direct, options_of
 from equivalence.diagnosis.variants import variants
 from equivalence.domain import Domain
 from equivalence.inputs import attention_inputs
@@ -43,8 +43,14 @@ def diagnose(
     back, within the bound. The one that explains most wins, and of those the simplest.
     """
     found = direct(trouble, case)
-    if found is not None or not isinstance(case, AttentionCase):
+    if not isinstance(case, AttentionCase):
         return found or Diagnosis(kind="unknown", text=trouble.text)
+    if found is not None:
+        if trouble.kind not in SECONDARY:
+            return found
+        with np.errstate(all="ignore"):
+            seen = sights(target, case, domain)
+            return (judged(seen) if seen else None) or found
     with np.errstate(all="ignore"):  # what a mistake makes of the numbers may well be NaN
         return _investigated(target, domain, case, trouble, card)
 

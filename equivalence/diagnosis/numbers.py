@@ -31,7 +31,7 @@ def overflow(sight: Sight) -> Diagnosis | None:
     half = limit if inputs.dtype == "float16" else 65504.0
     if largest > half and (broken or _fits_overflown(sight, half)):
         name = "float16" if half == 65504.0 else inputs.dtype
-        text = f"q.k reaches {largest:.4g} before it is scaled, beyond the largest {name} {half:g}"
+        text = f"q.k goes beyond the largest {name}, {half:g}, before it is scaled"
         return Diagnosis(kind="overflow", text=text)
     if not broken:
         return None
@@ -39,14 +39,15 @@ def overflow(sight: Sight) -> Diagnosis | None:
     keys = int(exact.seen.max(initial=0))
     if keys * values > limit and values <= limit:
         text = (
-            f"the sum of {keys} values of up to {values:g} overflows {inputs.dtype} ({limit:g}): "
-            "it is not normalised before it is stored"
+            f"the sum of the values overflows {inputs.dtype} ({limit:g}): "
+            "it is stored before it is normalised"
         )
         return Diagnosis(kind="overflow", text=text)
     scores = np.where(exact.visible, np.abs(exact.scores), 0.0)
     reach = float(scores[scores < 1e30].max(initial=0.0))
     if reach > EXP_LIMIT[inputs.dtype]:
-        text = f"exp of a score of {reach:.4g} leaves its range: the maximum is not subtracted"
+        limit = EXP_LIMIT[inputs.dtype]
+        text = f"exp of a score beyond {limit:g} leaves its range: the maximum is not subtracted"
         return Diagnosis(kind="overflow", text=text)
     return None
 

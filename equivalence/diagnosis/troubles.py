@@ -24,6 +24,9 @@ DIRECT: Final = {
     "answered-refusal": "refusal",
 }
 
+# What a mistake in the plain output brings with it: named by that mistake where there is one.
+SECONDARY: Final = ("nan-leak", "nan-laundered", "lse", "gradient")
+
 # Where no suspect explains what such a law saw.
 FALLBACK: Final = {
     "batch-dependence": "batch-dependence",

@@ -78,6 +78,15 @@ def test_an_ignored_option_has_the_kind_of_the_option(case, kind):
     assert ask(broken(), case, "ignored-option").kind == kind
 
 
+@pytest.mark.parametrize("trouble", ["nan-leak", "nan-laundered", "lse", "gradient"])
+def test_what_a_wrong_output_brings_with_it_is_no_second_fault(trouble):
+    tiled = broken(
+        expand_key=lambda k, g: k.repeat(1, g, 1, 1), expand_value=lambda v, g: v.repeat(1, g, 1, 1)
+    )
+    case = Case(num_kv_heads=2, group_size=2, kv_len=2, values="normal")
+    assert ask(tiled, case, trouble).kind == "head-mapping"
+
+
 def test_noise_is_no_other_mistake():
     generator = torch.Generator().manual_seed(1)
 
