@@ -113,7 +113,9 @@ def _product_error(inputs: AttentionInputs, profile: Profile) -> Array:
     head_dim, scale, n_q = inputs.query.shape[-1], abs(inputs.scale_value), profile.query_roundings
     eta = format_of(profile.store or inputs.dtype).half_subnormal
     query, key = np.abs(inputs.query), np.abs(inputs.key)
-    products = np.matmul(query, key[:, inputs.kv_head_of].swapaxes(-1, -2))
+    products = np.empty((*query.shape[:3], key.shape[2]))
+    for head, kv_head in enumerate(inputs.kv_head_of):  # a copy for each head could be large
+        np.matmul(query[:, head], key[:, kv_head].swapaxes(-1, -2), out=products[:, head])
     grown = joined(gamma(head_dim + 2, u_a), compound(n_q, u))
     error = scale * (grown * products + head_dim * profile.flush(inputs.dtype))
     if n_q:
