@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from equivalence.case import AttentionCase, HeadLayout
-    from equivalence.declaration import Declaration, attention, mla
+    from equivalence.declaration import Declaration, attention, mla, rotary
     from equivalence.errors import InvalidRequest, Unsupported
     from equivalence.latent.case import MlaCase
     from equivalence.masks import Mask
+    from equivalence.rope.case import RotaryCase
+    from equivalence.rope.scaling import RopeScaling
     from equivalence.testing import Disagreement, conformance
 
 __all__ = [
@@ -28,10 +30,13 @@ __all__ = [
     "InvalidRequest",
     "Mask",
     "MlaCase",
+    "RopeScaling",
+    "RotaryCase",
     "Unsupported",
     "attention",
     "conformance",
     "mla",
+    "rotary",
 ]
 
 _HOMES = {
@@ -42,10 +47,13 @@ _HOMES = {
     "InvalidRequest": "equivalence.errors",
     "Mask": "equivalence.masks",
     "MlaCase": "equivalence.latent.case",
+    "RopeScaling": "equivalence.rope.scaling",
+    "RotaryCase": "equivalence.rope.case",
     "Unsupported": "equivalence.errors",
     "attention": "equivalence.declaration",
     "conformance": "equivalence.testing",
     "mla": "equivalence.declaration",
+    "rotary": "equivalence.declaration",
 }
 
 
