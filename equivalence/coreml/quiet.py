@@ -1,0 +1,37 @@
+"""coremltools, imported without the lines that say nothing about the model."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from functools import cache
+from typing import Any, Final
+
+# On Linux it cannot predict, and says so for each library; and it knows this torch well enough.
+NOISE: Final = ("Failed to load _ML", "Torch version")
+
+
+class _WithoutNoise(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(NOISE)
+
+
+class _Errors(logging.Filter):
+    """Conversion errors are raised as well as printed; they reach the reader once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "ERROR - converting" not in record.getMessage()
+
+
+@cache
+def coremltools() -> Any:
+    """The module ``coremltools``. Its warnings about a model still come through."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    logger = logging.getLogger("coremltools")
+    logger.addFilter(_WithoutNoise())
+    logger.addFilter(_Errors())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import coremltools as found
+    return found
