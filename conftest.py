@@ -1,18 +1,10 @@
 """Settings of this repository's own test run."""
 
-import os
-
 import pytest
 
-# One thread for each worker; a library reads these once, when it loads, so they stand
-# before anything that could import torch.
-for variable in (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-):
-    os.environ.setdefault(variable, "1")
+from equivalence.threads import pin_threads
+
+pin_threads()  # a library reads this once, when it loads: before anything imports torch
 
 pytest_plugins = ["equivalence.plugin"]
 

@@ -16,6 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code (see ``equivalence.cli.exits``)."""
+    from equivalence.threads import pin_threads
+
+    pin_threads()
     from equivalence.cli.app import call
     from equivalence.cli.exits import guarded
 

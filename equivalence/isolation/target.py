@@ -185,7 +185,14 @@ def _refusal(answer: wire.Message, name: str) -> str:
     return f"{name}: its worker process answered with {type(answer).__name__}"
 
 
-def _threads() -> int | None:
-    """As many threads as torch uses here, so that sums are split, and rounded, alike."""
+def _threads() -> int:
+    """As many threads as torch uses here, so that sums are split, and rounded, alike.
+
+    One where torch is not loaded and nothing else is asked for: idle threads of a second process
+    would spin between two calls.
+    """
     torch = sys.modules.get("torch")
-    return None if torch is None else int(torch.get_num_threads())
+    if torch is not None:
+        return int(torch.get_num_threads())
+    asked = os.environ.get("OMP_NUM_THREADS", "1")
+    return int(asked) if asked.isdigit() and asked != "0" else 1
