@@ -69,10 +69,10 @@ def cached_keys_stay_valid(case: RotaryCase, subject: RotarySubject) -> Verdict:
     kept = np.arange(case.seq_len - 1)
     early = take_tokens(inputs, kept)
     short, whole = subject.call(early), subject.call(inputs)
-    if not (subject.sound(inputs, whole) and subject.sound(early, short)):
+    if not subject.sound(inputs, whole):
         return INAPPLICABLE
-    if subject.unusable(early, short) is not None:
-        return INAPPLICABLE
+    if (problem := subject.unusable(early, short)) is not None:
+        return problem
     slack = subject.allowance(inputs).allowed[:, :, kept]
     verdict = subject.same(
         early,
@@ -84,6 +84,8 @@ def cached_keys_stay_valid(case: RotaryCase, subject: RotarySubject) -> Verdict:
     )
     scaling = inputs.scaling
     if scaling is not None and scaling.rope_type in SWITCHING:
+        if not subject.sound(early, short):
+            return INAPPLICABLE
         stale = verdict.status == "broken"
         fate = "go stale as the context grows" if stale else "stay valid here"
         return Verdict(
