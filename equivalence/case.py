@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from equivalence.dtypes import format_of
-from equivalence.errors import require
+from equivalence.errors import is_whole, require, require_size
 from equivalence.masks import Mask
 from equivalence.pasteable import defaults_omitted
 
@@ -45,14 +45,14 @@ class HeadLayout:
     __repr__ = defaults_omitted
 
     def __post_init__(self) -> None:
-        require(self.num_kv_heads >= 1, f"num_kv_heads={self.num_kv_heads} must be at least 1")
-        require(self.group_size >= 1, f"group_size={self.group_size} must be at least 1")
+        require_size("num_kv_heads", self.num_kv_heads)
+        require_size("group_size", self.group_size)
         if isinstance(self.order, str):
             require(self.order in HEAD_ORDERS, f"order={self.order!r} is not one of {HEAD_ORDERS}")
         else:
             require(
                 len(self.order) == self.num_heads
-                and all(0 <= head < self.num_kv_heads for head in self.order),
+                and all(is_whole(h) and 0 <= h < self.num_kv_heads for h in self.order),
                 f"order={self.order!r} must name a key/value head in 0..{self.num_kv_heads - 1} "
                 f"for each of the {self.num_heads} query heads",
             )
@@ -118,33 +118,49 @@ class AttentionCase:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "q_len", "head_dim"):
-            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
-        require(self.kv_len >= 0, f"kv_len={self.kv_len} must not be negative")
-        require(
-            self.value_head_dim is None or self.value_head_dim >= 1,
-            f"value_head_dim={self.value_head_dim} must be at least 1",
-        )
+            require_size(name, getattr(self, name))
+        require_size("kv_len", self.kv_len, lowest=0)
+        if self.value_head_dim is not None:
+            require_size("value_head_dim", self.value_head_dim)
         format_of(self.dtype)
         _ = self.heads
         require(
             self.causal is None or self.causal in CAUSAL_CORNERS,
             f"causal={self.causal!r} is neither None nor one of {CAUSAL_CORNERS}",
         )
-        if isinstance(self.window, int):
-            require(self.window >= 1, f"window={self.window} must be at least 1")
+        if isinstance(self.window, tuple):
+            require(
+                len(self.window) == 2
+                and all(is_whole(side) and side >= -1 for side in self.window),
+                f"window={self.window} must be (left, right), whole numbers of at least -1",
+            )
+        elif self.window is not None:
+            require_size("window", self.window)
+        require(
+            self.mask is None or isinstance(self.mask, Mask), f"mask={self.mask!r} is not a Mask"
+        )
         require(
             self.softcap is None or self.softcap > 0, f"softcap={self.softcap} must be positive"
         )
         if self.kv_lengths is not None:
             require(
                 len(self.kv_lengths) == self.batch_size
-                and all(0 <= n <= self.kv_len for n in self.kv_lengths),
+                and all(is_whole(n) and 0 <= n <= self.kv_len for n in self.kv_lengths),
                 f"kv_lengths={self.kv_lengths} must hold {self.batch_size} numbers "
                 f"in 0..{self.kv_len}",
             )
         require(self.values in VALUES, f"values={self.values!r} is not one of {VALUES}")
         require(self.seed >= 0, f"seed={self.seed} must not be negative")
         require(self.memory in MEMORIES, f"memory={self.memory!r} is not one of {MEMORIES}")
+        require_size("seed", self.seed, lowest=0)
+        for plant in self.plants:
+            require(
+                len(plant) == 4
+                and plant[0] in ("query", "key", "value")
+                and all(is_whole(place) and place >= 0 for place in plant[1:3]),
+                f"plants={self.plants!r} holds {plant!r}, which is not (operand, head, position, "
+                "number) with a query, key or value, and places that count from 0",
+            )
 
     @property
     def heads(self) -> HeadLayout:

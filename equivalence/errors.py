@@ -15,3 +15,15 @@ def require(condition: bool, message: str) -> None:
     """Refuse a bad argument at the door: raise :class:`InvalidRequest` unless ``condition``."""
     if not condition:
         raise InvalidRequest(message)
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is an int, and not a bool, which counts as one in Python."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def require_size(name: str, value: int, *, lowest: int = 1) -> None:
+    """Refuse anything but a whole number of at least ``lowest``, naming the field."""
+    least = "must not be negative" if lowest == 0 else f"must be at least {lowest}"
+    require(is_whole(value), f"{name}={value!r} is not a whole number")
+    require(value >= lowest, f"{name}={value} {least}")

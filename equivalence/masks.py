@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from equivalence.dtypes import Array, format_of
-from equivalence.errors import require
+from equivalence.errors import require, require_size
 from equivalence.pasteable import defaults_omitted
 
 PATTERNS: Final = (
@@ -56,8 +56,9 @@ class Mask:
         require(
             self.hidden in HIDDEN_VALUES, f"hidden={self.hidden!r} is not one of {HIDDEN_VALUES}"
         )
-        require(self.size >= 1, f"size={self.size} must be at least 1")
-        require(self.empty_rows >= 0, f"empty_rows={self.empty_rows} must not be negative")
+        require_size("size", self.size)
+        require_size("empty_rows", self.empty_rows, lowest=0)
+        require_size("seed", self.seed, lowest=0)
         require(
             self.form == "float" or (self.bias == 0.0 and self.hidden == "-inf"),
             f"bias={self.bias} and hidden={self.hidden!r} need form='float'",
@@ -91,10 +92,12 @@ class Mask:
                 keep = key <= diagonal + shift
             case "window":
                 keep = (key <= diagonal + shift) & (key > diagonal + shift - self.size)
-            case "block":
-                keep = (key // self.size) <= (diagonal + shift) // self.size
-            case "document":
-                keep = (key // self.size) == (diagonal + shift) // self.size
+            case "block" | "document":
+                # A shift by single keys would often stay inside a document and change nothing.
+                own, count = diagonal // self.size, max(1, -(-kv_len // self.size))
+                own = np.where(shift > 0, (own - shift) % count, own)
+                last = key // self.size
+                keep = last <= own if self.pattern == "block" else last == own
             case "random":
                 chance = np.random.default_rng([self.seed, 77]).random(shape)
                 keep = chance * 100 < self.size
