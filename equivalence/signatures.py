@@ -41,6 +41,11 @@ ALIASES_OF: Final[dict[str, Aliases]] = {
 # How many tensors stand before the options, where it is not three.
 TENSORS: Final = {"mla": 6, "rotary": 2}
 
+POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
 
 def options_taken(function: Callable[..., Any], declaration: Declaration) -> dict[str, str]:
     """Contract option -> keyword, read from the signature and the declaration.
@@ -57,7 +62,8 @@ def options_taken(function: Callable[..., Any], declaration: Declaration) -> dic
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):
         return taken
-    tensors = set(list(parameters)[: TENSORS.get(declaration.kind, 3)])
+    positional = [name for name, p in parameters.items() if p.kind in POSITIONAL]
+    tensors = set(positional[: TENSORS.get(declaration.kind, 3)])
     for option, keywords in aliases.items():
         for keyword in keywords:
             parameter = parameters.get(keyword)
