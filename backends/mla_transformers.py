@@ -57,6 +57,7 @@ def _planted(version: str, tensors: dict[str, Tensor], scale: float) -> Any:
     v_dim, rope_dim = tensors["w_uv"].shape[1], tensors["key_rotary"].shape[-1]
     query_width = num_heads * (head_dim + rope_dim)
     hidden = max(query_width + latent_dim + rope_dim, num_heads * v_dim)
+    hidden += -hidden % num_heads  # what the configuration asks for
     module = module_of(
         version,
         {

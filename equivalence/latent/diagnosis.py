@@ -176,10 +176,13 @@ def _explains(mistake: Mistake, answers: list[_Answer], wrong: list[_Answer]) ->
 
 def _fitted(answers: list[_Answer], keyword: str) -> float | None:
     """The one number for ``keyword`` of ``evaluated`` that explains every answer, if any."""
+    # A fit has some six digits, whatever the format.
+    coarse = [np.maximum(a.allowed, 1e-6 * np.abs(a.expected).max(initial=0.0)) for a in answers]
 
     def worst(factor: float) -> float:
         return max(
-            a.off(evaluated(a.inputs, **_argument(a.inputs, keyword, factor))) for a in answers
+            a.off(evaluated(a.inputs, **_argument(a.inputs, keyword, factor)), allowed=allowed)
+            for a, allowed in zip(answers, coarse, strict=True)
         )
 
     losses = [worst(float(factor)) for factor in FACTORS]

@@ -38,21 +38,22 @@ def rotary_parts() -> Iterator[Mistake]:
         "cannot be absorbed into one matrix",
         _content_turned,
     )
-    for operand in ("query", "key"):
-        for name, order in (("even channels first", _evens_first), ("halves paired", _paired)):
+    # Reordering the keys alone is reordering the queries alone by the inverse order.
+    for order, text in (
+        (_evens_first, "the query's even channels come first, or the key's halves are paired"),
+        (_paired, "the query's halves are paired, or the key's even channels come first"),
+    ):
 
-            def permuted(inputs: LatentInputs, operand: str = operand, order: Any = order) -> Array:
-                index = order(inputs.key_rotary.shape[-1])
-                if operand == "query":
-                    return evaluated(inputs, query_rotary=inputs.query_rotary[..., index])
-                return evaluated(inputs, key_rotary=inputs.key_rotary[:, None][..., index])
+        def permuted(inputs: LatentInputs, order: Any = order) -> Array:
+            index = order(inputs.key_rotary.shape[-1])
+            return evaluated(inputs, query_rotary=inputs.query_rotary[..., index])
 
-            yield of(
-                "rotary-layout",
-                f"the rotary channels of the {operand} alone are reordered ({name}); "
-                "queries and keys must be permuted alike",
-                permuted,
-            )
+        yield of(
+            "rotary-layout",
+            f"the rotary channels of one side alone are reordered: {text}; "
+            "queries and keys must be permuted alike",
+            permuted,
+        )
     yield of(
         "rotary-layout",
         "the second half of the rotary channels is not rotated: a partial rotary factor of 0.5 "

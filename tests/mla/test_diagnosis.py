@@ -1,0 +1,110 @@
+"""Mistakes are named by the numbers that they give, and a right kernel is never accused."""
+
+import numpy as np
+import pytest
+
+from equivalence.calling import LocalTarget
+from equivalence.latent import mistakes, mistakes_layout
+from equivalence.latent.case import MlaCase
+from equivalence.latent.diagnosis import BY_TROUBLE, diagnose
+from equivalence.latent.domain import MlaDomain
+from equivalence.latent.inputs import latent_inputs
+from equivalence.latent.mistakes import evaluated
+from equivalence.latent.reference import latent_attention
+from equivalence.latent.subject import MlaSubject
+from equivalence.results import DIAGNOSES
+from equivalence.verdict import Trouble
+from tests.broken import mla_kernels
+
+CASE = MlaCase(
+    batch_size=2, num_heads=3, head_dim=4, value_head_dim=3, latent_dim=8, rope_dim=4, q_len=3,
+    kv_len=11, dtype="float64", values="normal", weights="realistic", magnitude=2.0,
+)  # fmt: skip
+SQUARE = CASE.but(latent_dim=4, value_head_dim=None)
+
+
+def all_mistakes():
+    for family in (
+        mistakes.scales,
+        mistakes.projections,
+        mistakes_layout.rotary_parts,
+        mistakes_layout.value_addresses,
+        mistakes.positions,
+    ):
+        yield from family()
+
+
+def test_without_a_mistake_the_evaluation_is_the_reference():
+    inputs = latent_inputs(CASE)
+    np.testing.assert_allclose(evaluated(inputs), latent_attention(inputs).output, rtol=1e-12)
+
+
+def test_every_mistake_has_a_known_kind_and_changes_the_output():
+    texts = set()
+    for mistake in all_mistakes():
+        assert mistake.kind in DIAGNOSES
+        texts.add(mistake.text)
+        changed = []
+        for case in (CASE, SQUARE, CASE.but(scale=0.7), CASE.but(kv_len=40)):
+            inputs = latent_inputs(case)
+            predicted = mistake.predict(inputs)
+            if predicted is not None:
+                assert predicted.shape == latent_attention(inputs).output.shape, mistake.text
+                changed.append(not np.allclose(predicted, latent_attention(inputs).output))
+        assert any(changed), mistake.text
+    assert len(texts) == len(list(all_mistakes()))
+
+
+def test_no_two_mistakes_give_the_same_numbers():
+    cases = [
+        CASE.but(scale=0.7), SQUARE, CASE.but(q_len=1, kv_len=5), CASE.but(kv_len=40),
+        CASE.but(rope_dim=8),
+    ]  # fmt: skip
+    answers = {}
+    for mistake in all_mistakes():
+        given = [mistake.predict(latent_inputs(case)) for case in cases]
+        key = np.concatenate([np.zeros(1) if g is None else g.reshape(-1) for g in given])
+        for text, other in answers.items():
+            same = key.shape == other.shape and np.allclose(key, other, atol=1e-9)
+            assert not same, (text, mistake.text)
+        answers[mistake.text] = key
+
+
+@pytest.mark.parametrize("kind", sorted(BY_TROUBLE))
+def test_troubles_that_speak_for_themselves(kind):
+    subject = MlaSubject(LocalTarget.of(mla_kernels.right, name="right"), MlaDomain())
+    found = diagnose(subject, "law", MlaCase(), Trouble(kind=kind, text="the fact"))
+    assert found.kind in DIAGNOSES
+    assert found.text == "the fact"
+
+
+def test_a_right_kernel_is_not_accused():
+    target = LocalTarget.of(mla_kernels.right, name="right", facts={"kind": "mla"})
+    subject = MlaSubject(target, MlaDomain())
+    trouble = Trouble(kind="disagreement", text="the fact")
+    assert diagnose(subject, "law", CASE, trouble).kind == "unknown"
+
+
+def test_a_factor_that_nobody_thought_of_is_measured():
+    def odd(qc, qr, c, kr, w_uk, w_uv, *, scale):
+        return mla_kernels.right(qc, qr, c, kr, w_uk, w_uv, scale=0.73 * scale)
+
+    target = LocalTarget.of(odd, name="odd", facts={"kind": "mla"})
+    subject = MlaSubject(target, MlaDomain())
+    found = diagnose(subject, "law", CASE, Trouble(kind="outside-bound", text=""))
+    assert found.kind == "mla-scale"
+    assert "0.73 times" in found.text
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mistake_of_a_16_bit_kernel_is_named_too(dtype):
+    def sixteen_bits_alone(*tensors, scale):
+        if str(tensors[0].dtype) != f"torch.{dtype}":
+            raise NotImplementedError(dtype)
+        return mla_kernels.w_uv_of_head_0(*tensors, scale=scale)
+
+    target = LocalTarget.of(sixteen_bits_alone, name="k", facts={"kind": "mla"})
+    subject = MlaSubject(target, MlaDomain(dtypes=(dtype,)))
+    case = CASE.but(dtype=dtype)
+    found = diagnose(subject, "law", case, Trouble(kind="outside-bound", text=""))
+    assert (found.kind, found.text) == ("mla-absorption", "W_UV of head 0 is used for every head")
