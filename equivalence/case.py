@@ -129,9 +129,9 @@ class AttentionCase:
             f"causal={self.causal!r} is neither None nor one of {CAUSAL_CORNERS}",
         )
         if isinstance(self.window, tuple):
+            sides: tuple[int, ...] = self.window
             require(
-                len(self.window) == 2
-                and all(is_whole(side) and side >= -1 for side in self.window),
+                len(sides) == 2 and all(is_whole(side) and side >= -1 for side in sides),
                 f"window={self.window} must be (left, right), whole numbers of at least -1",
             )
         elif self.window is not None:
@@ -150,15 +150,15 @@ class AttentionCase:
                 f"in 0..{self.kv_len}",
             )
         require(self.values in VALUES, f"values={self.values!r} is not one of {VALUES}")
-        require(self.seed >= 0, f"seed={self.seed} must not be negative")
         require(self.memory in MEMORIES, f"memory={self.memory!r} is not one of {MEMORIES}")
         require_size("seed", self.seed, lowest=0)
         for plant in self.plants:
+            row: tuple[Any, ...] = plant
             require(
-                len(plant) == 4
-                and plant[0] in ("query", "key", "value")
-                and all(is_whole(place) and place >= 0 for place in plant[1:3]),
-                f"plants={self.plants!r} holds {plant!r}, which is not (operand, head, position, "
+                len(row) == 4
+                and row[0] in ("query", "key", "value")
+                and all(is_whole(place) and place >= 0 for place in row[1:3]),
+                f"plants={self.plants!r} holds {row!r}, which is not (operand, head, position, "
                 "number) with a query, key or value, and places that count from 0",
             )
 
