@@ -95,6 +95,8 @@ class Declaration:
             ("arrays", ARRAYS),
             ("evicts", ("oldest",)),
             ("quantised", ("int8",)),
+            ("pairing", PAIRINGS),
+            ("tables", TABLES),
         ):
             value = getattr(self, name)
             require(
