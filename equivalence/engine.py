@@ -57,6 +57,10 @@ def _search_all(
     result: TargetResult,
     progress: Report,
 ) -> None:
+    identify = kind_named(target.declaration.kind).identify
+    if identify is not None:
+        progress(Progress(target=target.name, stage="probes"))
+        result.card = identify(target, domain, domain.dtypes[0])
     known = outdated_faults(target, domain, laws)
     for number, dtype in enumerate(domain.dtypes):
         limit = deadline

@@ -141,6 +141,7 @@ class LawSearch:
                         return  # another law has this crash already
                     self._crashed.add(case)
                 result.examples += 1
+                result.first = result.first or self.shares.cases
                 self.shares.checks += 1
                 found.broken.setdefault(trouble.kind, {})[case] = trouble
             case "inapplicable":
@@ -149,6 +150,8 @@ class LawSearch:
     def shrink_failures(self, known: list[Failure]) -> None:
         """Shrink each kind of failure of each law, and add the new ones to ``known``."""
         for law in self.laws:
+            if any(failure.diagnosis.kind == "layout" for failure in known):
+                return  # read in the wrong order, no other number means anything
             found = self._found[law.name]
             mixed = False
             for kind in list(found.broken):
@@ -269,23 +272,27 @@ class LawSearch:
         self._found[law.name].result.counterexamples.append(
             Counterexample(case=case, trouble=trouble, replay=replay)
         )
-        if any(_same_fault(failure, law.name, diagnosis) for failure in known):
-            return
-        known.append(
-            Failure(
-                law=law.name,
-                dtype=self.dtype,
-                case=case,
-                trouble=trouble,
-                diagnosis=diagnosis,
-                replay=replay,
-            )
+        failure = Failure(
+            law=law.name,
+            dtype=self.dtype,
+            case=case,
+            trouble=trouble,
+            diagnosis=diagnosis,
+            replay=replay,
         )
+        if any(_same_fault(failure, other) for other in known):
+            return
+        known.append(failure)
         known.sort(key=lambda failure: size_of(failure.case))
 
 
-def _same_fault(failure: Failure, law: str, diagnosis: Diagnosis) -> bool:
-    """Whether a failure that is listed already says what this one would."""
-    if diagnosis.kind == "unknown":
-        return failure.diagnosis.kind == "unknown" and failure.law == law
-    return failure.diagnosis == diagnosis
+def _same_fault(one: Failure, other: Failure) -> bool:
+    """Whether one failure says nothing that the other does not say already."""
+    kind = one.diagnosis.kind
+    if kind != other.diagnosis.kind:
+        return False
+    if kind == "unknown":
+        return one.law == other.law
+    if kind == "crash":
+        return one.trouble.text == other.trouble.text
+    return one.diagnosis == other.diagnosis

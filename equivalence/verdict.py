@@ -101,7 +101,10 @@ class Counterexample:
 
 @dataclass(slots=True, kw_only=True)
 class LawResult:
-    """What a search found out about one law on one target in one dtype."""
+    """What a search found out about one law on one target in one dtype.
+
+    first: how many cases had been drawn when it first broke, None while it holds.
+    """
 
     law: str
     dtype: str
@@ -113,8 +116,10 @@ class LawResult:
     reasons: dict[str, int] = field(default_factory=dict)
     remarks: dict[str, int] = field(default_factory=dict)
     counterexamples: list[Counterexample] = field(default_factory=list)
+    broken: int = 0
     known: str = ""
     seconds: float = 0.0
+    first: int | None = None
 
     @property
     def held(self) -> bool | None:
@@ -122,6 +127,6 @@ class LawResult:
 
         ``known`` is the note of a fault that was expected: it is shown, and breaks nothing.
         """
-        if self.counterexamples:
+        if self.broken or self.counterexamples:
             return False
         return True if self.examples else None

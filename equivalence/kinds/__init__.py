@@ -30,6 +30,7 @@ class Kind:
     count: adds one drawn case to the shares of a run.
     diagnose: (subject, law name, case, trouble) -> Diagnosis, where the kind names its mistakes
     itself.
+    identify: (target, domain, dtype) -> the lines of its identity card, from probes.
     spare: (domain, diagnosis kind) -> the part of the domain where that mistake cannot show.
     """
 
@@ -42,6 +43,7 @@ class Kind:
     count: Callable[[Shares, Any], None]
     diagnose: Callable[[Any, str, Any, Trouble], Diagnosis] | None = None
     spare: Callable[[Any, str], Any] | None = None
+    identify: Callable[[Target, Any, str], list[str]] | None = None
 
 
 MODULES: Final = {

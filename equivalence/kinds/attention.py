@@ -8,9 +8,10 @@ from typing import Any, Final
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.diagnose import diagnose
-from equivalence.domain import REAL_HEAD_DIMS, without_fault
+from equivalence.domain import REAL_HEAD_DIMS, Domain, without_fault
 from equivalence.kinds import Kind
 from equivalence.outcome import Target
+from equivalence.probes import battery
 from equivalence.results import Diagnosis, Shares
 from equivalence.strategies.attention import attention_cases
 from equivalence.subject import Subject
@@ -36,6 +37,10 @@ def _diagnose(subject: Subject, law: str, case: AttentionCase, trouble: Trouble)
     return diagnose(subject.target, subject.domain, law, case, trouble)
 
 
+def _identify(target: Target, domain: Domain, dtype: str) -> list[str]:
+    return battery(target, domain, dtype).lines()
+
+
 KIND: Final = Kind(
     name="attention",
     case_type=AttentionCase,
@@ -46,4 +51,5 @@ KIND: Final = Kind(
     count=_count,
     diagnose=_diagnose,
     spare=without_fault,
+    identify=_identify,
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from equivalence.probes.asking import NotAnswered
 from equivalence.probes.card import IdentityCard
 from equivalence.probes.scale import described
 from equivalence.probes.visibility import WindowRule
 
-CORNERS = {
+SHOWN: Final = 6
+CORNERS: Final = {
     "lower_right": "lower-right causal",
     "upper_left": "upper-left causal",
     "ignored": "causal flag ignored",
@@ -80,9 +82,9 @@ def oddities(card: IdentityCard) -> Iterator[str]:
             yield f"the weights of a row add up to {heads.total:.3g}, not 1"
     if not isinstance(card.keys, NotAnswered):
         if card.keys.missing:
-            yield f"keys {list(card.keys.missing)} of {card.keys.kv_len} never count"
+            yield f"keys {listed(card.keys.missing)} of {card.keys.kv_len} never count"
         if card.keys.duplicated:
-            yield f"keys {list(card.keys.duplicated)} of {card.keys.kv_len} count twice"
+            yield f"keys {listed(card.keys.duplicated)} of {card.keys.kv_len} count twice"
         if not card.keys.missing and abs(card.keys.total - 1) > 0.02:
             yield f"the weights of {card.keys.kv_len} keys add up to {card.keys.total:.4g}"
     if not isinstance(card.kv_lengths, NotAnswered):
@@ -102,9 +104,9 @@ def oddities(card: IdentityCard) -> Iterator[str]:
             yield "the softcap is applied after the mask, so hidden keys count"
     if not isinstance(card.channels, NotAnswered):
         if card.channels.silent:
-            yield f"channels {list(card.channels.silent)} of query and key change no score"
+            yield f"channels {listed(card.channels.silent)} of query and key change no score"
         if card.channels.moved:
-            yield f"value channels {list(card.channels.moved)} do not come back"
+            yield f"value channels {listed(card.channels.moved)} do not come back"
     yield from _number_oddities(card)
     if not isinstance(card.memories, NotAnswered) and card.memories.wrong:
         yield f"wrong for tensors that lie in memory as {', '.join(card.memories.wrong)}"
@@ -158,3 +160,10 @@ def unanswered(card: IdentityCard) -> Iterator[str]:
         fact = getattr(card, name)
         if isinstance(fact, NotAnswered) and ":" in fact.why:
             yield f"{name.replace('_', ' ')}: not answered ({fact.why})"
+
+
+def listed(places: Sequence[int]) -> str:
+    """``[0, 1, 2]``, cut after a few, with their number."""
+    first = ", ".join(str(place) for place in places[:SHOWN])
+    more = f", ... {len(places)} in all" if len(places) > SHOWN else ""
+    return f"[{first}{more}]"
