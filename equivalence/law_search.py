@@ -141,8 +141,13 @@ class LawSearch:
                         return  # another law has this crash already
                     self._crashed.add(case)
                 result.examples += 1
-                result.first = result.first or self.shares.cases
                 self.shares.checks += 1
+                expected = known_fault(self.subject.target, result.law, trouble.kind)
+                if expected is not None:
+                    result.known = expected.note
+                    return
+                result.broken += 1
+                result.first = result.first or self.shares.cases
                 found.broken.setdefault(trouble.kind, {})[case] = trouble
             case "inapplicable":
                 pass
@@ -155,10 +160,7 @@ class LawSearch:
             found = self._found[law.name]
             mixed = False
             for kind in list(found.broken):
-                expected = known_fault(self.subject.target, law.name, kind)
-                if expected is not None:
-                    found.result.known = expected.note
-                elif kind in MIXED:
+                if kind in MIXED:
                     mixed = True
                 else:
                     self._announce(law)
