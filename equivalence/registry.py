@@ -168,6 +168,27 @@ OURS: Final = (
     _ours("cache.paged", "cache_paged:cache", kind="kv_cache"),
     _ours("cache.int8_per_head", "cache_int8:per_head", kind="kv_cache"),
     _ours("cache.int8_per_channel", "cache_int8:per_channel", kind="kv_cache"),
+    _ours(
+        "cache.transformers_dynamic",
+        "cache_transformers:dynamic",
+        kind="kv_cache",
+        requires=("transformers",),
+        extra="transformers",
+    ),
+    _ours(
+        "cache.transformers_static",
+        "cache_transformers:static",
+        kind="kv_cache",
+        requires=("transformers",),
+        extra="transformers",
+    ),
+    _ours(
+        "cache.transformers_sliding",
+        "cache_transformers:sliding",
+        kind="kv_cache",
+        requires=("transformers",),
+        extra="transformers",
+    ),
 )
 
 

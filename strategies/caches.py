@@ -12,7 +12,7 @@ from equivalence.caches.program import Operation, Program, mended, states
 from equivalence.errors import InvalidRequest
 from equivalence.strategies.packed import UNSEEDED, long, model_or_small_heads
 
-MANY: Final = 12
+MANY: Final = 16
 
 
 def cache_cases(domain: CacheDomain | None = None) -> st.SearchStrategy[CacheCase]:
@@ -61,8 +61,8 @@ def _rows(domain: CacheDomain) -> st.SearchStrategy[int]:
     few = st.integers(*domain.batch_size)
     if not domain.many_rows:
         return few
-    return st.integers(0, 15).flatmap(
-        lambda die: st.integers(domain.batch_size[1] + 1, MANY) if die == 15 else few
+    return st.integers(0, 9).flatmap(
+        lambda die: long(domain.batch_size[1] + 1, MANY) if die == 9 else few
     )
 
 

@@ -15,7 +15,7 @@ SCALES: Final = (1.0, 0.5, 0.25, 0.1)
 SOFTCAPS: Final = (1.0, 5.0, 20.0, 50.0)
 MAGNITUDES: Final = (1.0, 0.1, 3.0, 10.0)
 UNSEEDED: Final = ("ramp", "steps", "zero")
-MANY: Final = 12
+MANY: Final = 16
 
 
 def varlen_cases(domain: PackedDomain | None = None) -> st.SearchStrategy[VarlenCase]:
@@ -79,7 +79,7 @@ def _counts(domain: PackedDomain) -> st.SearchStrategy[int]:
     if not domain.many_sequences:
         return few
     return st.integers(0, 11).flatmap(
-        lambda die: st.integers(domain.sequences[1] + 1, MANY) if die == 11 else few
+        lambda die: long(domain.sequences[1] + 1, MANY) if die == 11 else few
     )
 
 

@@ -98,16 +98,9 @@ class CacheCase:
                 if len(numbers) > 1:
                     changed = (word, max(numbers))
                     yield from self._if((*self.program[:i], changed, *self.program[i + 1 :]))
-        if self.batch_size > 1:
-            cut = tuple(
-                (op[0], *(min(n, self.batch_size - 2) for n in op[1:-1]))
-                if op[0] == "reorder"
-                else op[:-1]
-                if op[0] == "append" and len(op) == self.batch_size + 1
-                else op
-                for op in self.program
-            )
-            yield from self._if(cut, batch_size=self.batch_size - 1)
+        for row in range(self.batch_size if self.batch_size > 1 else 0):
+            fewer = tuple(_without_row(op, row, self.batch_size) for op in self.program)
+            yield from self._if(fewer, batch_size=self.batch_size - 1)
         longest = max(max(state.lengths) for state in self.states)
         for room in sorted({1, longest, self.max_len // 2, self.max_len - 1}):
             if 1 <= room < self.max_len:
@@ -117,3 +110,14 @@ class CacheCase:
         found = self.running(program, **changes)
         if found is not None and found != self:
             yield found
+
+
+def _without_row(operation: Operation, row: int, batch_size: int) -> Operation:
+    """The operation for the other rows."""
+    word, *numbers = operation
+    if len(numbers) != batch_size or word not in ("append", "reorder"):
+        return operation
+    rest = numbers[:row] + numbers[row + 1 :]
+    if word == "append":
+        return (word, *rest)
+    return (word, *(min(n - (n > row), batch_size - 2) for n in rest))

@@ -15,6 +15,7 @@ from equivalence.packed.diagnosis import (
     last_resort,
     merged_wrongly,
     other_scale,
+    varies,
     who,
 )
 from equivalence.results import Diagnosis
@@ -31,6 +32,7 @@ BY_LAW: Final = {
     "cache-appends-add-up": "cache-position",
     "cache-decode-equals-prefill": "cache-position",
     "cache-rows-are-independent": "batch-dependence",
+    "cache-reorder-moves-rows": "cache-position",
     "cache-forks-are-independent": "cache-position",
     "cache-forgotten-tokens-do-not-matter": "cache-position",
     "cache-padding-does-not-matter": "padding",
@@ -42,14 +44,20 @@ OVERFLOW_HINT: Final = "; --declare evicts=oldest accepts a cache that forgets i
 def diagnose(subject: CacheSubject, law: str, case: CacheCase, trouble: Trouble) -> Diagnosis:
     """Name the mistake that makes the cache of ``subject`` break ``law`` on ``case``."""
     if trouble.kind in BY_TROUBLE:
-        hint = OVERFLOW_HINT if law == "cache-overflow-raises" else ""
+        hint = OVERFLOW_HINT if trouble.kind == "answered-refusal" else ""
         return Diagnosis(kind=BY_TROUBLE[trouble.kind], text=trouble.text + hint)
     inputs = subject.inputs(case)
+    if varies(subject, inputs):
+        return Diagnosis(kind="determinism", text=f"{trouble.text}; a repeat gives other bits")
     found = read_weights(subject, inputs)
     odd = None if found is None else first_odd(found)
+    quantised = subject.declared.quantised is not None
+    if odd is not None and quantised and odd.uneven and not 0.5 < odd.total < 2:
+        text = f"the weights of {who(odd)} add up to {odd.total:.4g}: 8-bit values lack their step"
+        return Diagnosis(kind="quantised-kv", text=text)
     if odd is not None:
         return _explained(odd, inputs)
-    if subject.declared.quantised is not None and not _sound(subject, inputs):
+    if quantised and not _sound(subject, inputs):
         text = f"{trouble.text}; it weighs its tokens right, so their 8-bit images are off"
         return Diagnosis(kind="quantised-kv", text=text)
     by_scale = other_scale(subject, inputs)
@@ -57,6 +65,9 @@ def diagnose(subject: CacheSubject, law: str, case: CacheCase, trouble: Trouble)
         return by_scale
     if law in BY_LAW:
         return Diagnosis(kind=BY_LAW[law], text=trouble.text)
+    if trouble.kind == "outside-bound" and len(case.program) > 2:
+        text = f"{trouble.text}; values are where they belong, so keys are not"
+        return Diagnosis(kind="cache-position", text=text)
     return last_resort(trouble)
 
 
@@ -66,7 +77,7 @@ def _sound(subject: CacheSubject, inputs: CacheInputs) -> bool:
 
 def _explained(odd: Odd, inputs: CacheInputs) -> Diagnosis:
     """What the weights of an answer say."""
-    found = _mask_of_another_row(odd, inputs) or common(odd, inputs) or merged_wrongly(odd)
+    found = _mask_of_another_row(odd, inputs) or common(odd, inputs, hint="") or merged_wrongly(odd)
     if found is not None:
         return found
     number = inputs.pieces.index(odd.piece)

@@ -14,7 +14,7 @@ from equivalence.dtypes import DTYPES
 class CacheDomain:
     """Ranges (inclusive) and choices, each ordered from the simplest.
 
-    many_rows: now and then up to 12. max_lens: the only capacities that are taken.
+    many_rows: now and then up to 16. max_lens: the only capacities that are taken.
     words: the operations that the cache has. ragged: ``append(..., lengths=)``. chunks: several
     tokens in one append; several_queries: in one attend. operations: how many are drawn at most.
     """

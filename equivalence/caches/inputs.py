@@ -75,17 +75,18 @@ class CacheInputs:
                 continue
             queries = slice(start, state.queries)
             start = state.queries
-            label = f"operation {step}, {self.program[step]},"
-            found.append(
-                Piece(
-                    label=label,
-                    inputs=self._call(queries, state),
-                    take=partial(_columns, columns=queries),
-                    sequences=tuple(range(self.batch_size)),
-                    facts=self._tallest(state),
-                )
-            )
+            found.append(self.piece_at(queries, state, self.program[: step + 1]))
         return tuple(found)
+
+    def piece_at(self, queries: slice, state: State, program: Program) -> Piece:
+        """The answer to ``queries`` when ``program`` has led to ``state``."""
+        return Piece(
+            label=f"operation {len(program) - 1}, {program[-1]},",
+            inputs=self._call(queries, state),
+            take=partial(_columns, columns=queries),
+            sequences=tuple(range(self.batch_size)),
+            facts=self._tallest(state),
+        )
 
     def _tallest(self, state: State) -> dict[str, Array]:
         """The largest |k| and |v| that each row and head was given so far: ``[B, Hkv]``."""

@@ -10,7 +10,7 @@ from equivalence.outcome import Target
 from equivalence.packed.calling import open_paged
 from equivalence.packed.case import PagedCase
 from equivalence.packed.diagnosis import diagnose
-from equivalence.packed.inputs import paged_inputs
+from equivalence.packed.making import paged_inputs
 from equivalence.packed.trials import try_paged
 from equivalence.piecewise import PiecewiseSubject
 from equivalence.results import Shares

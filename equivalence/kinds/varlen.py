@@ -10,7 +10,7 @@ from equivalence.outcome import Target
 from equivalence.packed.calling import open_varlen
 from equivalence.packed.case import VarlenCase
 from equivalence.packed.diagnosis import diagnose
-from equivalence.packed.inputs import varlen_inputs
+from equivalence.packed.making import varlen_inputs
 from equivalence.packed.trials import try_varlen
 from equivalence.piecewise import PiecewiseSubject
 from equivalence.results import Shares

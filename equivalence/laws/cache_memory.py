@@ -211,3 +211,35 @@ def cache_repeats_itself(case: CacheCase, subject: CacheSubject) -> Verdict:
     pairs = [(piece, piece) for piece in inputs.pieces]
     than = "the answers of another fresh cache"
     return subject.same_pieces(pairs, second, first, kind="not-repeatable", than=than)
+
+
+def _filled(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
+    return None if domain.evicts else case
+
+
+@law("cache-overflow-raises", kind="kv_cache", adapt=_filled)
+def cache_overflow_raises(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """Appending past max_len raises; it neither drops a token nor grows in silence."""
+    inputs = subject.inputs(case)
+    outcome = subject.call(inputs)
+    if not subject.sound(inputs, outcome):
+        return INAPPLICABLE
+    last = inputs.states[-1]
+    room = case.max_len - max(last.lengths)
+    filling: Program = (("append", 1),) * room
+    extra = np.zeros((*inputs.key.shape[:2], room + 1, inputs.key.shape[3]))
+    full = inputs.but(
+        key=np.concatenate([inputs.key, extra], axis=2),
+        value=np.concatenate([inputs.value, extra], axis=2),
+        program=(*inputs.program, *filling, ("append", 1)),
+        overflowing=True,
+    )
+    second = subject.call_again(full)
+    if second.status in ("refused", "raised"):
+        if int(second.extras.get("step", 0)) == len(full.program) - 1:
+            return HELD
+        return broken(Trouble(kind="crash", text=second.text))
+    if second.status != "returned":
+        return subject.unusable(full, second) or HELD
+    text = f"a token past max_len={case.max_len} was taken without a word"
+    return broken(Trouble(kind="answered-refusal", text=text))

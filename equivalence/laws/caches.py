@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from equivalence.caches.case import CacheCase
 from equivalence.caches.domain import CacheDomain
 from equivalence.caches.inputs import CacheInputs, cache_inputs
@@ -263,33 +261,26 @@ def cache_forks_are_independent(case: CacheCase, subject: CacheSubject) -> Verdi
     return subject.judge(inputs, subject.call(inputs))
 
 
-def _filled(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
-    return None if domain.evicts else case
+def _reordered(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
+    """The same case, on numbers that tell rows apart, and a reorder that moves every row."""
+    found = case.values if case.values not in ("ramp", "zero") else "normal"
+    if "reorder" not in domain.words or domain.batch_size[1] < 2 or found not in domain.values:
+        return None
+    batch_size = max(2, case.batch_size)
+    tail: Program = (("reorder", *((i + 1) % batch_size for i in range(batch_size))), ("attend", 1))
+    if case.program[-2:] == tail:
+        return case
+    moved = case.running((*case.program, *tail), batch_size=batch_size, values=found)
+    return moved if moved is not None and moved.program[-2:] == tail else None
 
 
-@law("cache-overflow-raises", kind="kv_cache", adapt=_filled)
-def cache_overflow_raises(case: CacheCase, subject: CacheSubject) -> Verdict:
-    """Appending past max_len raises; it neither drops a token nor grows in silence."""
+@law("cache-reorder-moves-rows", kind="kv_cache", adapt=_reordered)
+def cache_reorder_moves_rows(case: CacheCase, subject: CacheSubject) -> Verdict:
+    """After a reorder, each batch row answers from the tokens of the row that it came from."""
+    before = case.running((*case.program[:-2], ("attend", 1)))
+    if before is not None:
+        earlier = subject.inputs(before)
+        if not subject.sound(earlier, subject.call(earlier)):
+            return INAPPLICABLE
     inputs = subject.inputs(case)
-    outcome = subject.call(inputs)
-    if not subject.sound(inputs, outcome):
-        return INAPPLICABLE
-    last = inputs.states[-1]
-    room = case.max_len - max(last.lengths)
-    filling: Program = (("append", 1),) * room
-    extra = np.zeros((*inputs.key.shape[:2], room + 1, inputs.key.shape[3]))
-    full = inputs.but(
-        key=np.concatenate([inputs.key, extra], axis=2),
-        value=np.concatenate([inputs.value, extra], axis=2),
-        program=(*inputs.program, *filling, ("append", 1)),
-        overflowing=True,
-    )
-    second = subject.call_again(full)
-    if second.status in ("refused", "raised"):
-        if int(second.extras.get("step", 0)) == len(full.program) - 1:
-            return HELD
-        return broken(Trouble(kind="crash", text=second.text))
-    if second.status != "returned":
-        return subject.unusable(full, second) or HELD
-    text = f"a token past max_len={case.max_len} was taken without a word"
-    return broken(Trouble(kind="answered-refusal", text=text))
+    return subject.judge(inputs, subject.call(inputs))

@@ -270,7 +270,7 @@ def bad_head_counts_are_refused(case: object, subject: PiecewiseSubject) -> Verd
     inputs = subject.inputs(case)
     kv_heads = inputs.key.shape[-2]
     heads = 1  # [total_q, H, D] and [B, H, Sq, D] alike
-    if kv_heads < 2:
+    if kv_heads < 2 or not inputs.key.size:
         return INAPPLICABLE
     query = np.concatenate([inputs.query, np.take(inputs.query, [0], axis=heads)], axis=heads)
     uneven = inputs.but(query=query, kv_head_of=np.append(inputs.kv_head_of, 0))

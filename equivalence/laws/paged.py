@@ -11,7 +11,8 @@ from equivalence.laws.law import law
 from equivalence.laws.packed import nan_verdict
 from equivalence.packed.case import PagedCase
 from equivalence.packed.domain import PackedDomain
-from equivalence.packed.inputs import PagedInputs, repaged
+from equivalence.packed.inputs import PagedInputs
+from equivalence.packed.making import repaged
 from equivalence.piecewise import PiecewiseSubject, combined
 from equivalence.verdict import INAPPLICABLE, Verdict
 

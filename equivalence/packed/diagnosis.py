@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from equivalence.bounds import allowance
+from equivalence.packed.case import PagedCase
+from equivalence.packed.inputs import PagedInputs
 from equivalence.piecewise import Piece, PiecewiseSubject
 from equivalence.results import Diagnosis
 from equivalence.verdict import Trouble
@@ -51,16 +53,27 @@ def diagnose(subject: PiecewiseSubject, law: str, case: Any, trouble: Trouble) -
     if trouble.kind in DIRECT:
         return Diagnosis(kind=DIRECT[trouble.kind], text=trouble.text)
     inputs = subject.inputs(case)
+    if varies(subject, inputs):
+        return Diagnosis(kind="determinism", text=f"{trouble.text}; a repeat gives other bits")
     found = read_weights(subject, inputs)
     odd = None if found is None else first_odd(found)
     if odd is not None:
-        return explained(odd, inputs)
+        return _elsewhere(odd, subject, case) or explained(odd, inputs)
     by_scale = other_scale(subject, inputs)
     if by_scale is not None:
         return by_scale
     if law in BY_LAW:
         return Diagnosis(kind=BY_LAW[law], text=trouble.text)
     return last_resort(trouble)
+
+
+def varies(subject: PiecewiseSubject, inputs: Any) -> bool:
+    """Whether repeated calls differ; what is read from one of them then means little."""
+    answers = [subject.call_again(inputs).stored for _ in range(4)]
+    first = answers[0]
+    return first is not None and any(
+        other is None or other.tobytes() != first.tobytes() for other in answers[1:]
+    )
 
 
 def last_resort(trouble: Trouble) -> Diagnosis:
@@ -78,7 +91,10 @@ def who(odd: Odd) -> str:
     return f"{odd.piece.label.rstrip(',')}: query {odd.query} of query head {odd.head}"
 
 
-def common(odd: Odd, inputs: Any) -> Diagnosis | None:
+CORNER_HINT: Final = "; --declare causal=upper_left accepts that"
+
+
+def common(odd: Odd, inputs: Any, *, hint: str = CORNER_HINT) -> Diagnosis | None:
     """What means the same for sequences and caches: NaN, other heads, the causal corner."""
     if not np.isfinite(odd.got).all():
         text = f"{who(odd)} is not finite, although keys are 0 and values 0 or 1"
@@ -99,7 +115,6 @@ def common(odd: Odd, inputs: Any) -> Diagnosis | None:
     ) | set(odd.extra)
     right = len(own_places) - call.query.shape[2]
     if right and seen == upper and call.band is None:
-        hint = "; --declare causal=upper_left accepts that"
         text = f"{who(odd)} sees keys 0 to {odd.query}: upper-left, expected lower-right{hint}"
         return Diagnosis(kind="causal-alignment", text=text)
     later = [int(p) for p in odd.extra if p in set(own_places.tolist())]
@@ -124,6 +139,31 @@ def merged_wrongly(odd: Odd) -> Diagnosis | None:
     return None
 
 
+def _elsewhere(odd: Odd, subject: PiecewiseSubject, case: Any) -> Diagnosis | None:
+    """What an experiment with other lengths says: is the same sequence right by itself?"""
+    (sequence,) = odd.piece.sequences
+    paged = isinstance(case, PagedCase)
+    lens = case.kv_lengths if paged else case.kv_lens
+    finite = bool(np.isfinite(odd.got).all())
+    if finite and (odd.heads or odd.extra):
+        return None
+    if paged:
+        trials = [(lens[sequence],), (8 * case.page_size,), (64 * case.page_size,)]
+        cases = [case.but(kv_lengths=trial) for trial in trials]
+    else:
+        cases = [case.but(q_lens=(case.q_lens[sequence],), kv_lens=(lens[sequence],))]
+    right = [subject.sound(inputs, subject.call(inputs)) for inputs in map(subject.inputs, cases)]
+    off = not finite or not (0.9 < odd.total < 1.1 or odd.missing)
+    if paged and any(right) and off:
+        state = f"has weights that add up to {odd.total:.3g}" if finite else "is not finite"
+        text = f"{who(odd)} {state}, right with other lengths: an empty part of a split is merged"
+        return Diagnosis(kind="lse-merge", text=text)
+    if right[0] and odd.missing and len(lens) > 2:
+        text = f"{who(odd)} is right alone and wrong in a batch of {len(lens)}"
+        return Diagnosis(kind="batch-dependence", text=text)
+    return None
+
+
 def explained(odd: Odd, inputs: Any) -> Diagnosis:
     """What the weights of packed or paged sequences say."""
     found = common(odd, inputs) or merged_wrongly(odd)
@@ -135,6 +175,12 @@ def explained(odd: Odd, inputs: Any) -> Diagnosis:
         if call.band is not None and odd.extra[0] in own:
             text = f"{who(odd)} sees {inputs.owner(odd.extra[0])}, outside its window"
             return Diagnosis(kind="window", text=text)
+        if odd.missing and isinstance(inputs, PagedInputs):
+            text = (
+                f"{who(odd)} sees {inputs.owner(odd.extra[0])} in the place of "
+                f"{inputs.owner(odd.missing[0])}: the page table is not followed"
+            )
+            return Diagnosis(kind="cache-position", text=text)
         text = f"{who(odd)} sees {inputs.owner(odd.extra[0])}, which is not its own"
         return Diagnosis(kind="padding", text=text)
     if odd.missing:
@@ -146,11 +192,11 @@ def explained(odd: Odd, inputs: Any) -> Diagnosis:
         else:
             text = f"{who(odd)} does not see {lost}"
         return Diagnosis(kind=kind, text=text)
-    text = (
-        f"the weights of {who(odd)} add up to {odd.total:.3g}: something without a token takes "
-        "part, padding or an empty part of a split"
-    )
-    return Diagnosis(kind="padding", text=text)
+    # Whatever lies in a page would show as a slot; what does not comes from a merge.
+    paged = isinstance(inputs, PagedInputs)
+    what = "an empty part of a split" if paged else "padding"
+    text = f"the weights of {who(odd)} add up to {odd.total:.3g}: {what} takes part"
+    return Diagnosis(kind="lse-merge" if paged else "padding", text=text)
 
 
 def other_scale(subject: PiecewiseSubject, inputs: Any) -> Diagnosis | None:

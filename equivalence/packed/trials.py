@@ -9,7 +9,7 @@ from equivalence.dtypes import DTYPES
 from equivalence.outcome import Target
 from equivalence.packed.case import MEMORIES, PagedCase, VarlenCase
 from equivalence.packed.domain import PackedDomain
-from equivalence.packed.inputs import paged_inputs, varlen_inputs
+from equivalence.packed.making import paged_inputs, varlen_inputs
 from equivalence.trials import Trials
 
 HEAD_DIMS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 33, 64, 80, 96, 128, 256)

@@ -1,0 +1,59 @@
+"""Every mistake is found within the examples of a default run, named, and shrunk."""
+
+import pytest
+import torch
+
+from equivalence.engine import Request, check_target
+from equivalence.kinds import kind_named
+from equivalence.packed.case import PagedCase, VarlenCase
+from tests.broken import packed_kernels as kernels
+
+torch.set_num_threads(1)
+
+# kernel, kind, the name of its mistake, and what its smallest case has in common with this one.
+COLLECTION = [
+    ("shards_without_remainder", "varlen", "padding", {"q_lens": (3,)}),
+    ("sees_a_neighbour", "varlen", "padding", {"q_lens": (1, 1), "kv_lens": (1, 1)}),
+    ("upper_left", "varlen", "causal-alignment", {"q_lens": (1,), "kv_lens": (2,)}),
+    ("skips_empty_sequences", "varlen", "padding", {"q_lens": (1, 1), "kv_lens": (0, 1)}),
+    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"q_lens": (1, 1)}),
+    ("ignores_the_page_table", "paged", "cache-position", {"page_size": 1}),
+    ("reads_whole_pages", "paged", "padding", {"kv_lengths": (1,), "page_size": 2}),
+    ("drops_a_started_page", "paged", "padding", {"kv_lengths": (3,), "page_size": 2}),
+    ("rows_modulo_ten", "paged", "batch-dependence", {"page_size": 1}),
+    ("empty_parts_weigh_one", "paged", "lse-merge", {"kv_lengths": (1, 3)}),
+    ("empty_parts_weigh_everything", "paged", "lse-merge", {"kv_lengths": (1, 3)}),
+    ("forgets_the_sums", "paged", "lse-merge", {"kv_lengths": (3,)}),
+    ("one_part_too_many", "paged", "lse-merge", {"kv_lengths": (1, 3)}),
+    ("second_pass_reads_past_the_end", "paged", "lse-merge", {"kv_lengths": (5,), "group_size": 2}),
+    ("zero_times_nan", "paged", "nan-propagation", {"kv_lengths": (1,), "page_size": 2}),
+]
+
+
+# Those that one of the mistakes breaks first; the others only take longer to break.
+LAWS = {
+    "varlen": ("packed-agrees-with-float64", "packed-inputs-are-not-modified"),
+    "paged": ("paged-agrees-with-float64", "stale-page-nan-is-ignored"),
+}
+
+
+def checked(name, kind, laws=None):
+    target = kind_named(kind).open(getattr(kernels, name), name, {})
+    return check_target(target, Request(dtypes=("float32",), laws=laws))
+
+
+@pytest.mark.parametrize(("name", "kind", "mistake", "smallest"), COLLECTION)
+def test_the_mistake_is_found_named_and_shrunk(name, kind, mistake, smallest):
+    result = checked(name, kind, LAWS[kind])
+    assert result.held is False
+    found = [f.case for f in result.failures if f.diagnosis.kind == mistake]
+    assert found, [(f.law, f.diagnosis, f.case) for f in result.failures]
+    assert any(
+        {field: getattr(case, field) for field in smallest} == smallest and case.head_dim == 1
+        for case in found
+    ), found
+    assert all(isinstance(case, VarlenCase | PagedCase) for case in found)
+
+
+def test_a_right_split_holds():
+    assert checked("splits_right", "paged").held is True
