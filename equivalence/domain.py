@@ -30,7 +30,7 @@ class Domain:
     batch_size: tuple[int, int] = (1, 4)
     num_kv_heads: tuple[int, int] = (1, 4)
     group_size: tuple[int, int] = (1, 5)
-    q_len: tuple[int, int] = (1, 12)
+    q_len: tuple[int, int] = (1, 24)
     kv_len: tuple[int, int] = (1, 64)
     kv_lens: tuple[int, ...] | None = None
     q_lens: tuple[int, ...] | None = None

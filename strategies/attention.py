@@ -17,6 +17,16 @@ MAGNITUDES: Final = (1.0, 0.1, 3.0, 10.0, 30.0)
 UNSEEDED: Final = ("ramp", "steps", "zero")
 LONG_CONTEXTS: Final = (129, 257, 512, 1025, 2048, 4096)
 MAX_EXTRAS: Final = 3
+MASK_PATTERNS: Final = (
+    "padding",
+    "random",
+    "causal_lower_right",
+    "window",
+    "block",
+    "document",
+    "causal_upper_left",
+    "all",
+)
 
 
 def attention_cases(domain: Domain | None = None) -> st.SearchStrategy[AttentionCase]:
@@ -35,22 +45,22 @@ def _cases(draw: st.DrawFn, domain: Domain) -> AttentionCase:
         "num_kv_heads": num_kv_heads,
         "group_size": group_size,
         "head_dim": head_dim,
-        "batch_size": 1 if real else draw(st.integers(*domain.batch_size)),
+        "batch_size": domain.batch_size[0] if real else draw(st.integers(*domain.batch_size)),
         "dtype": draw(st.sampled_from(domain.dtypes)),
         "head_order": draw(st.sampled_from(domain.head_orders)),
     }
     fields["kv_len"] = kv_len = draw(_kv_lens(domain, short=real))
     fields["q_len"] = draw(_q_lens(domain, kv_len, short=real))
     fields["causal"] = causal = draw(st.sampled_from(domain.causal))
-    fields["values"] = values = draw(st.sampled_from(domain.values))
+    # Where query and key are zero, most options cannot show: those come once, the others twice.
+    shown = (*domain.values, *(name for name in domain.values if name not in UNSEEDED))
+    fields["values"] = values = draw(st.sampled_from(shown))
     if values not in UNSEEDED:
         fields["magnitude"] = draw(st.sampled_from(MAGNITUDES))
         fields["seed"] = draw(st.integers(0, 2**16))
-    extras = draw(
-        st.lists(st.sampled_from(_extras(domain)), unique=True, max_size=MAX_EXTRAS)
-        if _extras(domain)
-        else st.just([])
-    )
+    extras = draw(_options(_extras(domain)))
+    if "mask" in extras and not domain.mask_and_causal and None in domain.causal:
+        fields["causal"] = causal = None
     if "mask" in extras and (causal is None or domain.mask_and_causal):
         fields["mask"] = draw(masks(domain, q_len=fields["q_len"], kv_len=kv_len))
     if "window" in extras and (causal is not None or not domain.window_needs_causal):
@@ -77,6 +87,14 @@ def _cases(draw: st.DrawFn, domain: Domain) -> AttentionCase:
     if "plants" in extras:
         fields["plants"] = tuple(draw(st.lists(_plants(num_kv_heads, kv_len), max_size=2)))
     return AttentionCase(**fields)
+
+
+def _options(names: list[str]) -> st.SearchStrategy[list[str]]:
+    """Up to three of ``names``; how many is drawn first, so each number is as likely."""
+    some = st.sampled_from(names)
+    return st.integers(0, min(MAX_EXTRAS, len(names))).flatmap(
+        lambda count: st.lists(some, unique=True, min_size=count, max_size=count)
+    )
 
 
 def _extras(domain: Domain) -> list[str]:
@@ -119,6 +137,8 @@ def real_layouts(domain: Domain) -> list[tuple[int, int, int]]:
         for heads in dict.fromkeys(MODEL_HEADS.values())
         if (grouped or heads[1] == 1)
         and (several or heads[0] == 1)
+        and heads[0] >= domain.num_kv_heads[0]
+        and heads[1] >= domain.group_size[0]
         and (domain.head_dims is None or heads[2] in domain.head_dims)
     ]
 
@@ -151,22 +171,21 @@ def _q_lens(domain: Domain, kv_len: int, *, short: bool) -> st.SearchStrategy[in
     if domain.square:
         return st.just(kv_len)
     if domain.q_lens is not None:
-        return st.sampled_from(sorted(domain.q_lens))
+        fitting = [n for n in domain.q_lens if domain.longer_queries or n <= kv_len]
+        return st.sampled_from(sorted(fitting or domain.q_lens))
     low, high = domain.q_len
     if not domain.longer_queries:
         high = max(low, min(high, kv_len))
     if short or kv_len > 128:
         return st.integers(low, max(low, min(high, 3)))
-    lengths = st.integers(low, high)
-    square = low <= kv_len <= max(high, 24)
-    return lengths | st.just(kv_len) if square else lengths
+    lengths = st.integers(low, max(low, min(high, 12)))
+    return lengths | st.just(kv_len) if low <= kv_len <= high else lengths
 
 
 @st.composite
 def masks(draw: st.DrawFn, domain: Domain, *, q_len: int, kv_len: int) -> Mask:
     """Masks of every pattern, form and broadcast shape that the domain admits."""
-    patterns = ("padding", "random", "causal_lower_right", "window", "block", "document", "all")
-    pattern = draw(st.sampled_from(patterns))
+    pattern = draw(st.sampled_from(MASK_PATTERNS))
     form = draw(st.sampled_from(domain.masks))
     axes = draw(st.sampled_from(domain.mask_axes))
     fields: dict[str, Any] = {"pattern": pattern, "form": form, "axes": axes}
@@ -189,7 +208,8 @@ def masks(draw: st.DrawFn, domain: Domain, *, q_len: int, kv_len: int) -> Mask:
 
 
 def _windows(domain: Domain, kv_len: int) -> st.SearchStrategy[int | tuple[int, int]]:
-    ints = st.integers(1, kv_len + 2)
+    # Everywhere, and around the length at which a window stops to hide anything.
+    ints = st.integers(1, kv_len + 2) | st.integers(max(1, kv_len - 1), kv_len + 1)
     sides = st.integers(-1, kv_len + 1)
     kinds: list[st.SearchStrategy[int | tuple[int, int]]] = []
     if "int" in domain.windows:
