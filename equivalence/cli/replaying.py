@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from equivalence.errors import InvalidRequest
+from equivalence.faults import diagnosis_of
 from equivalence.kinds import Kind, kind_named
 from equivalence.laws import Law, all_laws, law_named
 from equivalence.outcome import Target
@@ -13,8 +14,8 @@ from equivalence.replay import replay_line
 from equivalence.report.eye import tensor_lines
 from equivalence.report.terminal import Printer
 from equivalence.report.text import target_lines
-from equivalence.results import Diagnosis, Failure, RunResult, TargetResult
-from equivalence.verdict import Counterexample, LawResult, Trouble, refused
+from equivalence.results import Failure, RunResult, TargetResult
+from equivalence.verdict import Counterexample, LawResult, refused
 
 
 def replay_case(
@@ -74,7 +75,7 @@ def _judge(law: Law, case: Any, subject: Any, result: TargetResult, replay: str)
 
 def _tell_once(law: Law, found: Counterexample, subject: Any, result: TargetResult) -> None:
     """One failure for one cause, however many laws it breaks."""
-    diagnosis = _diagnosis(law, found.case, subject, found.trouble)
+    diagnosis = diagnosis_of(subject, law.name, found.case, found.trouble)
     if all(failure.diagnosis != diagnosis for failure in result.failures):
         result.failures.append(
             Failure(
@@ -86,15 +87,6 @@ def _tell_once(law: Law, found: Counterexample, subject: Any, result: TargetResu
                 replay=found.replay,
             )
         )
-
-
-def _diagnosis(law: Law, case: Any, subject: Any, trouble: Trouble) -> Diagnosis:
-    try:
-        from equivalence.diagnosis import diagnose
-    except ImportError:
-        return Diagnosis(kind="unknown", text=trouble.text)
-    named: Diagnosis = diagnose(subject.target, subject.domain, law.name, case, trouble)
-    return named
 
 
 def _by_eye(subject: Any, case: Any) -> list[str]:
