@@ -291,12 +291,9 @@ def _precision(
     later = LOOSENING[LOOSENING.index(own.name) + 1 :] if own.name in LOOSENING else ()
     names = later if dtype in ("float16", "bfloat16") else ("bf16_inside",)
     for name in names:
-        bounds = (
-            subject.bound(a.inputs, subject.exact(a.inputs), profile_named(name)) for a in wrong
-        )
+        profile = profile_named(name)
         if all(
-            a.off(a.expected, allowed=b.allowed) <= 1 and (b.allowed < b.furthest).mean() > 0.5
-            for a, b in zip(wrong, bounds, strict=True)
+            _allows(subject.bound(a.inputs, subject.exact(a.inputs), profile), a) for a in wrong
         ):
             return Diagnosis(
                 kind="precision",

@@ -69,7 +69,7 @@ def test_the_mistake_is_found_named_and_shrunk(name, kind, word, largest):
 
 def test_the_collection_starts_from_a_right_kernel():
     target = LocalTarget.of(kernels.right, name="right", facts={"kind": "mla"})
-    result = check_target(target, Request(examples=60))
+    result = check_target(target, Request(examples=20))
     assert result.held, result.failures
 
 
