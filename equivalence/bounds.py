@@ -32,7 +32,7 @@ UNDERFLOW: Final = -800.0
 # Roundings of the accumulator after the products (docs/bound.md says which ones these are):
 # of the scaled score, between it and its softcap, and of its distance from the largest score.
 SCALE_STEPS: Final = 4
-SOFTCAP_STEPS: Final = 8
+SOFTCAP_STEPS: Final = 11
 SHIFT_STEPS: Final = 4
 LSE_STEPS: Final = 4
 # x / c, its tanh, and its product with c, where a profile stores scores at all.

@@ -32,7 +32,7 @@ def worst_output(inputs, exact, profile, element, side):
     if inputs.softcap is not None:
         stored = 3 if profile.score_roundings else 0
         scores = inputs.softcap * np.tanh(scores / inputs.softcap)
-        scores = pushed(pushed(scores, push, u, stored), push, u_a, 8)
+        scores = pushed(pushed(scores, push, u, stored), push, u_a, 11)
         scores = scores + push * np.abs(scores) * profile.tanh_error
     if inputs.bias is not None:
         scores = scores + inputs.bias
