@@ -15,7 +15,7 @@ from equivalence.dtypes import Array, format_of, rounded
 from equivalence.laws.caches import compared
 from equivalence.laws.law import law
 from equivalence.laws.packed import nan_verdict
-from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken, refused
+from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
 LARGEST_PAGE: Final = 256
 
@@ -159,7 +159,7 @@ def cache_bytes(case: CacheCase, subject: CacheSubject) -> Verdict:
     last = len(case.program) - 1
     found = outcome.extras.get(f"nbytes/{last}")
     if found is None:
-        return refused("it has no nbytes")
+        return INAPPLICABLE
     quantised = subject.declared.quantised is not None
     width = 1 if quantised else format_of(case.dtype).bits // 8
     token = 2 * case.num_kv_heads * case.head_dim * width
