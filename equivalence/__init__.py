@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from equivalence.case import AttentionCase, HeadLayout
-    from equivalence.declaration import Declaration, attention, mla, rotary
+    from equivalence.declaration import Declaration, attention, converter, mla, rotary
     from equivalence.errors import InvalidRequest, Unsupported
     from equivalence.latent.case import MlaCase
     from equivalence.masks import Mask
@@ -35,6 +35,7 @@ __all__ = [
     "Unsupported",
     "attention",
     "conformance",
+    "converter",
     "mla",
     "rotary",
 ]
@@ -52,6 +53,7 @@ _HOMES = {
     "Unsupported": "equivalence.errors",
     "attention": "equivalence.declaration",
     "conformance": "equivalence.testing",
+    "converter": "equivalence.declaration",
     "mla": "equivalence.declaration",
     "rotary": "equivalence.declaration",
 }

@@ -20,6 +20,7 @@ from equivalence.signatures import options_taken
 
 # Kind -> the module whose ``call(target, inputs, output_gradient)`` calls it, if not this one.
 CALLERS: Final = {
+    "converter": "equivalence.converters.calling",
     "kv_cache": "equivalence.caches.calling",
     "mla": "equivalence.latent.calling",
     "paged": "equivalence.packed.calling",

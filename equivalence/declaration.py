@@ -55,6 +55,8 @@ class Declaration:
     grouped: grouped heads are meant to work, so refusing them all is a failure.
     evicts: "oldest" when a full cache forgets its oldest tokens. quantised: "int8" when a cache
     keeps 8-bit numbers, with a step for each batch row and head, or finer ones.
+    dynamic: other shapes than the example's are meant to work (of a converter; so are the next).
+    routes, targets: the values that its options ``route`` and ``target`` may take.
     known_faults: faults that are known and expected, each shown again on every run.
     """
 
@@ -81,6 +83,9 @@ class Declaration:
     tables: str | None = None
     evicts: str | None = None
     quantised: str | None = None
+    dynamic: bool | None = None
+    routes: tuple[str, ...] | None = None
+    targets: tuple[str, ...] | None = None
     known_faults: tuple[KnownFault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -113,7 +118,7 @@ class Declaration:
             require(
                 name in known, f"{name!r} cannot be declared; known: {', '.join(sorted(known))}"
             )
-        for name in ("dtypes", "head_dims"):
+        for name in ("dtypes", "head_dims", "routes", "targets"):
             value = changes.get(name)
             if isinstance(value, str | int):
                 changes[name] = (value,)
@@ -148,6 +153,11 @@ def mla(**facts: Any) -> Callable[[F], F]:
 def rotary(**facts: Any) -> Callable[[F], F]:
     """Declare a rotary embedding: ``@equivalence.rotary(pairing="interleaved", ...)``."""
     return _recording("rotary", facts)
+
+
+def converter(**facts: Any) -> Callable[[F], F]:
+    """Declare a converter: ``@equivalence.converter(dynamic=True, profile="eager", ...)``."""
+    return _recording("converter", facts)
 
 
 def kv_cache(**facts: Any) -> Callable[[F], F]:

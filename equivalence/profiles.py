@@ -84,6 +84,9 @@ PROFILES: Final[dict[str, Profile]] = {
         _stored("eager", 3, 1, 0, 1),
         _stored("math", 2, 1, 2, 1),
         _stored("full", 3, 2, 2, 1, accumulate=None),
+        # What converters of graphs make of attention: the scale goes to the scores or to the
+        # queries, as a constant that was rounded itself.
+        _stored("graph", 3, 1, 2, 1),
         Profile(
             name="single",
             score_roundings=3,

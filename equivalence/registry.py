@@ -115,6 +115,11 @@ def _hugging_face(name: str, attribute: str) -> Backend:
     )
 
 
+def _graph(name: str, attribute: str) -> Backend:
+    """A converter to Core ML, whose graph is evaluated by MIL's documented meaning."""
+    return _ours(name, f"coreml_graph:{attribute}", kind="converter", requires=("coremltools",))
+
+
 OURS: Final = (
     _ours("torch.repeat_kv", "torch_repeat_kv:attention"),
     _ours("torch.repeat_interleave", "torch_repeat_interleave:attention"),
@@ -162,6 +167,12 @@ OURS: Final = (
     _hugging_face("rotary.transformers_llama", "llama"),
     _hugging_face("rotary.transformers_gpt_neox", "gpt_neox"),
     _hugging_face("rotary.transformers_deepseek_v3", "deepseek_v3"),
+    _graph("coreml.trace", "trace"),
+    _graph("coreml.export", "export"),
+    _graph("coreml.trace_strict", "trace_strict"),
+    _graph("coreml.export_strict", "export_strict"),
+    _graph("coreml.trace_double", "trace_double"),
+    _graph("coreml.export_double", "export_double"),
     _ours("cache.contiguous", "cache_contiguous:cache", kind="kv_cache"),
     _ours("cache.preallocated", "cache_preallocated:cache", kind="kv_cache"),
     _ours("cache.ring", "cache_ring:cache", kind="kv_cache"),

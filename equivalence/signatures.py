@@ -29,6 +29,11 @@ ALIASES: Final[Aliases] = {
     "head_order": ("head_order",),
 }
 ALIASES_OF: Final[dict[str, Aliases]] = {
+    "converter": {
+        "dynamic_shapes": ("dynamic_shapes",),
+        "route": ("route",),
+        "target": ("target", "minimum_deployment_target"),
+    },
     "mla": {"scale": ALIASES["scale"]},
     "rotary": {
         "theta": ("theta", "rope_theta", "base"),
@@ -39,7 +44,7 @@ ALIASES_OF: Final[dict[str, Aliases]] = {
     },
 }
 # How many tensors stand before the options, where it is not three.
-TENSORS: Final = {"mla": 6, "rotary": 2}
+TENSORS: Final = {"converter": 2, "mla": 6, "rotary": 2}
 
 POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,

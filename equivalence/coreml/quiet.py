@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 # On Linux it cannot predict, and says so for each library; and it knows this torch well enough.
@@ -34,4 +34,9 @@ def coremltools() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import coremltools as found
+        from coremltools.converters.mil.frontend.torch import ops
+        from coremltools.converters.mil.mil.passes import pass_pipeline
+    # TQDM_DISABLE counts only where tqdm was not imported before, and torch imports it.
+    ops._tqdm = partial(ops._tqdm, disable=True)
+    pass_pipeline.tqdm = partial(pass_pipeline.tqdm, disable=True)
     return found

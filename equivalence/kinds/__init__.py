@@ -53,6 +53,7 @@ MODULES: Final = {
     "varlen": "equivalence.kinds.varlen",
     "paged": "equivalence.kinds.paged",
     "kv_cache": "equivalence.kinds.kv_cache",
+    "converter": "equivalence.kinds.converter",
 }
 
 

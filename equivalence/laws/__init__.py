@@ -8,6 +8,7 @@ from equivalence.laws import (  # noqa: F401
     cache_memory,
     caches,
     conduct,
+    converters,
     gradients,
     isolation,
     mla,

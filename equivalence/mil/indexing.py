@@ -118,7 +118,7 @@ def gather(
         ]
         return torch.stack(rows)
     chosen = torch.index_select(x, axis, _inside(indices, x.shape[axis]).reshape(-1))
-    return chosen.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return chosen.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 @operation("gather_along_axis", tensors="x indices")

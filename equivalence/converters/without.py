@@ -1,0 +1,26 @@
+"""The same call with one thing left out: what a converter computes that drops it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from equivalence.converters.case import ConverterCase
+from equivalence.converters.inputs import asked_inputs
+from equivalence.inputs import AttentionInputs
+from equivalence.latent.inputs import LatentInputs
+
+
+def dropped_options(case: ConverterCase) -> dict[str, Any]:
+    """What may be dropped, in words -> the inputs without it. Empty where there is nothing."""
+    asked = asked_inputs(case)
+    found: dict[str, Any] = {}
+    if isinstance(asked, AttentionInputs):
+        if asked.mask is not None:
+            found["mask"] = asked.but(mask=None)
+        if asked.causal is not None and case.about.family != "cache":
+            found["causal order"] = asked.but(causal=None)
+    if isinstance(asked, AttentionInputs | LatentInputs) and asked.scale is not None:
+        default = asked.but(scale=None)
+        if default.scale_value != asked.scale_value:
+            found["scale"] = default
+    return found
