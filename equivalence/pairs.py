@@ -58,6 +58,7 @@ class PairsResult:
     edges: list[Edge] = field(default_factory=list)
     shares: Shares = field(default_factory=Shares)
     not_exercised: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
 
     @property
     def held(self) -> bool | None:
@@ -83,10 +84,26 @@ def check_pairs(
     request: Request | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> PairsResult:
-    """Draw cases that as many of ``targets`` as possible take, and compare every pair."""
+    """Draw cases that as many of ``targets`` as possible take, and compare every pair.
+
+    Ctrl-C ends the search and keeps what is known.
+    """
     request = request or Request()
     result = PairsResult(names=[target.name for target in targets])
     result.edges = [Edge(first=a.name, second=b.name) for a, b in combinations(targets, 2)]
+    try:
+        _compare_all(targets, request, result, progress)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    return result
+
+
+def _compare_all(
+    targets: Sequence[Target],
+    request: Request,
+    result: PairsResult,
+    progress: Callable[[Progress], None],
+) -> None:
     subjects: dict[str, Subject] = {}
     for target in targets:
         trials = kind_named("attention").trials(target, request.dtypes)
@@ -124,7 +141,6 @@ def check_pairs(
             deadline=deadline,
         )
         graph.shrink()
-    return result
 
 
 def common_domain(domains: Sequence[Domain], dtype: str) -> Domain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -23,6 +23,8 @@ from equivalence.cli.options import (
     Seed,
     Targets,
 )
+
+EXAMPLES_FOR_ALL: Final = 25  # of each backend, where no target is named
 
 
 def check(
@@ -92,6 +94,8 @@ def check(
     from equivalence.engine import Request
     from equivalence.report.terminal import Printer
 
+    if examples is None and not target:
+        examples = EXAMPLES_FOR_ALL
     asked: dict[str, Any] = {} if examples is None else {"examples": examples}
     request = Request(
         seconds=seconds,
@@ -114,6 +118,8 @@ def check(
                 break
         for other in previous:
             other.close()
+        if not target and laws is None and layouts is None and not facts:
+            session.formulations()
         session.close(timings=timings)
     session.run.environment = environment(
         seed=seed, examples=request.examples, unavailable=session.unavailable

@@ -61,18 +61,32 @@ class Session:
         from equivalence.pairs import check_pairs
         from equivalence.report.pairs import pairs_lines
 
-        try:
-            with ProgressBar() as progress:
-                result = check_pairs([target, previous], self.request, progress)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            return
+        with ProgressBar() as progress:
+            result = check_pairs([target, previous], self.request, progress)
+        self.interrupted = result.interrupted
         self.pairs.names = list(dict.fromkeys([*self.pairs.names, *result.names]))
         self.pairs.edges += result.edges
         self.pairs.not_exercised.update(result.not_exercised)
         (style, sentence), *rest = pairs_lines(result, self.facts)
         said = f"{target.name} against {previous.name}: {sentence}"
         self.printer.lines([(style, said), *rest])
+
+    def formulations(self) -> None:
+        """Compare every pair of the attention backends that are here, and print the verdict."""
+        if self.interrupted:
+            return
+        from equivalence.cli.opening import available, open_all
+        from equivalence.pairs import check_pairs
+        from equivalence.report.pairs import pairs_lines
+
+        names = list(available({"attention"}, {}))
+        opened = open_all(names, self.facts, seconds=None, gib=None)
+        with ProgressBar() as progress:
+            result = check_pairs(opened, self.request, progress)
+        self.interrupted = result.interrupted
+        self.pairs = result
+        (style, sentence), *rest = pairs_lines(result, self.facts)
+        self.printer.lines([(style, f"pairs of formulations: {sentence}"), *rest])
 
     def to_json(self) -> str:
         """The report of all that was found."""
