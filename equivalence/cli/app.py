@@ -16,6 +16,7 @@ from equivalence.cli.exits import INVALID, MEANING
 from equivalence.cli.laws import laws
 from equivalence.cli.probe import probe
 from equivalence.cli.replay import replay
+from equivalence.cli.tolerances import tolerances
 from equivalence.errors import InvalidRequest
 
 ABOUT = """\
@@ -69,7 +70,7 @@ def _parsed_only(command: Callable[..., int]) -> Callable[..., Callable[[], int]
     return bind
 
 
-for command in (check, compare, replay, probe, laws, backends):
+for command in (check, compare, replay, probe, laws, backends, tolerances):
     about = cleandoc(command.__doc__ or "")
     judges = command in (check, compare, probe, replay)
     app.command(help=f"{about}\n\n{MEANING}" if judges else about)(_parsed_only(command))

@@ -23,6 +23,20 @@ def environment(**facts: Any) -> dict[str, Any]:
     }
 
 
+def processor() -> str:
+    """The model of this machine's processor, and the vector instructions that torch uses."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as facts:
+            named = [line.partition(":")[2].strip() for line in facts if line.startswith("model n")]
+        model = named[0] if named else model
+    except OSError:
+        pass
+    return f"{model} ({torch.backends.cpu.get_cpu_capability()})"
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -1,0 +1,1 @@
+"""How much of its bound each backend really uses, with a confidence, in a table to be reviewed."""
