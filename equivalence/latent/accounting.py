@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from equivalence.accounting import equivalent_gqa_groups, mla_elements_per_token
 from equivalence.dtypes import format_of
 from equivalence.latent.case import MlaCase
 
 
 def cache_elements_per_token(case: MlaCase) -> int:
     """latent_dim + rope_dim: the latent and the one rotary key (DeepSeek-V2, table 1)."""
-    return case.latent_dim + case.rope_dim
+    return mla_elements_per_token(latent_dim=case.latent_dim, rope_dim=case.rope_dim)
 
 
 def cache_bytes(case: MlaCase) -> int:
@@ -19,4 +20,6 @@ def cache_bytes(case: MlaCase) -> int:
 
 def equivalent_grouped_heads(case: MlaCase) -> float:
     """(latent_dim + rope_dim) / (2 head_dim): key/value heads whose cache is as large."""
-    return cache_elements_per_token(case) / (2 * case.head_dim)
+    return equivalent_gqa_groups(
+        latent_dim=case.latent_dim, rope_dim=case.rope_dim, head_dim=case.head_dim
+    )

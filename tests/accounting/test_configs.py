@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equivalence.accounting import kv_spec_from_config
 from equivalence.errors import InvalidRequest
 
+many = settings(deadline=None)
 Config = dict[str, Any]
 SMALL: Config = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 64}
 
@@ -265,6 +266,7 @@ json_values = st.recursive(
 FIELDS = sorted({field for config, *_ in (*READ.values(), *CROSSED.values()) for field in config})
 
 
+@many
 @given(
     base=st.sampled_from([{}, SMALL, LATENT, PAIRED]),
     changed=st.dictionaries(st.sampled_from(FIELDS), json_values, max_size=3),

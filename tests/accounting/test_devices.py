@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equivalence.accounting import (
@@ -17,6 +17,8 @@ from equivalence.accounting import (
 )
 from equivalence.accounting.devices import replication
 from equivalence.errors import InvalidRequest
+
+many = settings(deadline=None)
 
 
 def layer(*, window: int | None = None, num_heads: int = 1, num_kv_heads: int = 1) -> CacheLayer:
@@ -33,6 +35,7 @@ lengths = st.integers(0, 40)
 windows = st.none() | st.integers(1, 12)
 
 
+@many
 @given(tokens=lengths, window=windows, page_size=st.integers(1, 9))
 def test_a_page_is_kept_while_it_holds_a_visible_key(
     tokens: int, window: int | None, page_size: int
@@ -43,6 +46,7 @@ def test_a_page_is_kept_while_it_holds_a_visible_key(
     assert held == len(pages) * page_size
 
 
+@many
 @given(tokens=st.integers(1, 40), window=st.integers(1, 12))
 def test_between_steps_the_next_query_finds_its_window(tokens: int, window: int) -> None:
     """The next query sits at position ``tokens``, sees window - 1 earlier keys, and itself."""
@@ -53,6 +57,7 @@ def test_between_steps_the_next_query_finds_its_window(tokens: int, window: int)
 heads = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 36))
 
 
+@many
 @given(shape=heads.map(lambda n: (n[0] * n[1], n[0], n[2])).filter(lambda n: n[0] % n[2] == 0))
 def test_devices_keep_the_heads_that_their_queries_read(shape: tuple[int, int, int]) -> None:
     num_heads, num_kv_heads, devices = shape
@@ -82,6 +87,7 @@ def test_query_heads_that_do_not_divide_are_refused() -> None:
         on_one_device(named_spec("llama-3.2-3b"), 7)
 
 
+@many
 @given(
     tokens=st.integers(1, 40), window=windows, page_size=st.integers(1, 9),
     memory=st.integers(1, 10_000), weights=st.integers(0, 5_000),

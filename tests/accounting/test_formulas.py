@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equivalence.accounting import (
@@ -14,6 +14,7 @@ from equivalence.accounting import (
 )
 from equivalence.errors import InvalidRequest
 
+many = settings(deadline=None)
 sizes = st.integers(1, 512)
 
 
@@ -22,6 +23,7 @@ def test_latent_of_the_documented_layer_is_two_and_a_quarter_heads() -> None:
     assert equivalent_gqa_groups(latent_dim=512, rope_dim=64, head_dim=128) == 2.25
 
 
+@many
 @given(head_dim=st.integers(1, 256).map(lambda half: 2 * half))
 def test_deepseek_v2_ratios_are_two_and_a_quarter_heads_at_any_width(head_dim: int) -> None:
     groups = equivalent_gqa_groups(
@@ -30,6 +32,7 @@ def test_deepseek_v2_ratios_are_two_and_a_quarter_heads_at_any_width(head_dim: i
     assert groups == 2.25
 
 
+@many
 @given(heads=sizes, head_dim=sizes, value_head_dim=sizes, layers=sizes)
 def test_elements_are_counted_one_by_one(
     heads: int, head_dim: int, value_head_dim: int, layers: int
@@ -65,6 +68,7 @@ def test_designs_at_a_layer_of_deepseek_v2() -> None:
     assert [one.elements for one in designs] == [32768, 2048, 576, 256]
 
 
+@many
 @given(kv_heads=sizes, group=sizes, head_dim=sizes, latent=sizes, rope=st.integers(0, 64))
 def test_designs_are_sorted_and_count_themselves_in_heads(
     kv_heads: int, group: int, head_dim: int, latent: int, rope: int

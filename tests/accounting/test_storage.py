@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equivalence.accounting import (
@@ -18,6 +18,7 @@ from equivalence.accounting import (
 )
 from equivalence.errors import InvalidRequest
 
+many = settings(deadline=None)
 widths = st.integers(1, 300)
 
 
@@ -26,6 +27,7 @@ def packed(width: int, bits: int) -> int:
     return int(np.packbits(np.ones(width * bits, dtype=np.uint8)).nbytes)
 
 
+@many
 @given(
     width=widths, bits=st.sampled_from([3, 4, 5, 8]), group=st.integers(0, 70),
     scale=st.sampled_from(["float16", "float32"]), zeros=st.booleans(),
@@ -47,6 +49,7 @@ def test_blocks_of_ggml(name: str, block_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
+@many
 @given(width=widths)
 def test_plain_vectors(name: str, width: int) -> None:
     assert STORAGES[name].vector_bytes(width) == np.zeros(width, dtype=name).nbytes
@@ -56,6 +59,7 @@ def test_int8_with_a_scale_for_each_head_and_token() -> None:
     assert named_spec("llama-3.2-3b").bytes_per_token(STORAGES["int8"]) == 28 * 2 * 8 * (128 + 2)
 
 
+@many
 @given(
     tokens=st.integers(0, 50), batch_size=st.integers(1, 4), heads=st.integers(1, 4), width=widths
 )
