@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from equivalence.cli.audit import audit
 from equivalence.cli.backends import backends
 from equivalence.cli.check import check
 from equivalence.cli.compare import compare
@@ -71,7 +72,7 @@ def _parsed_only(command: Callable[..., int]) -> Callable[..., Callable[[], int]
     return bind
 
 
-for command in (check, compare, replay, probe, laws, backends, tolerances, kvspec):
+for command in (check, compare, replay, probe, laws, backends, tolerances, kvspec, audit):
     about = cleandoc(command.__doc__ or "")
     judges = command in (check, compare, probe, replay)
     app.command(help=f"{about}\n\n{MEANING}" if judges else about)(_parsed_only(command))

@@ -1,0 +1,113 @@
+"""Open a saved Core ML package, and refuse in one line what is not one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from equivalence.coreml.quiet import coremltools
+from equivalence.errors import InvalidRequest
+
+OPENED: Final = ".mlpackage"
+# MLModel's specificationVersion -> the deployment target that wrote it.
+TARGETS: Final = {6: "iOS15", 7: "iOS16", 8: "iOS17", 9: "iOS18", 10: "iOS26"}
+ABOUT: Final = {
+    "com.github.apple.coremltools.version": "coremltools",
+    "com.github.apple.coremltools.source": "source",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A program that was read back. facts: what the package says of itself; defaults: shapes."""
+
+    program: Any
+    facts: Mapping[str, str]
+    defaults: Mapping[str, tuple[int, ...]]
+
+
+def is_package(text: str) -> bool:
+    """Whether a target names a model on disk."""
+    return Path(text).suffix in (OPENED, ".mlmodel", ".mlmodelc")
+
+
+def open_package(path: str | Path) -> Package:
+    """The MIL program of a package. Raises InvalidRequest for what cannot be read."""
+    path = Path(path)
+    if path.suffix != OPENED:
+        raise InvalidRequest(f"{path}: only {OPENED} holds a graph that can be read")
+    if not path.is_dir():
+        raise InvalidRequest(f"{path}: there is no such package")
+    if not (path / "Manifest.json").is_file():
+        raise InvalidRequest(f"{path}: it holds no Manifest.json, so it is no package")
+    ct = coremltools()
+    try:
+        model = ct.models.MLModel(str(path), skip_model_load=True)
+        spec = model.get_spec()
+    except Exception as error:
+        raise InvalidRequest(f"{path} cannot be opened: {_line(error)}") from None
+    kind = spec.WhichOneof("Type")
+    if kind != "mlProgram":
+        raise InvalidRequest(f"{path} holds a model of type {kind}, not an mlProgram")
+    weights = Path(model.weights_dir) if model.weights_dir else None
+    if _needs_weights(spec) and (weights is None or not any(weights.glob("*"))):
+        raise InvalidRequest(f"{path}: its weights folder is missing")
+    return Package(
+        program=_program(path, spec, weights), facts=_facts(spec), defaults=_defaults(spec)
+    )
+
+
+def _program(path: Path, spec: Any, weights: Path | None) -> Any:
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    try:
+        return load(
+            spec,
+            specification_version=spec.specificationVersion,
+            file_weights_dir=str(weights) if weights is not None else "",
+        )
+    except Exception as error:
+        raise InvalidRequest(f"{path}: its program cannot be read: {_line(error)}") from None
+
+
+def _needs_weights(spec: Any) -> bool:
+    """Whether any operation keeps its numbers in a file beside the program."""
+    for function in spec.mlProgram.functions.values():
+        for block in function.block_specializations.values():
+            for operation in block.operations:
+                if any(
+                    value.WhichOneof("value") == "blobFileValue" for value in _values(operation)
+                ):
+                    return True
+    return False
+
+
+def _values(operation: Any) -> list[Any]:
+    held = list(operation.attributes.values())
+    for argument in operation.inputs.values():
+        held += [b.value for b in argument.arguments if b.WhichOneof("binding") == "value"]
+    return held
+
+
+def _facts(spec: Any) -> dict[str, str]:
+    version = spec.specificationVersion
+    said = dict(spec.description.metadata.userDefined)
+    facts = {"target": TARGETS.get(version, f"specification {version}")}
+    return facts | {name: said[key] for key, name in ABOUT.items() if key in said}
+
+
+def _defaults(spec: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes that flexible inputs have unless a call says otherwise."""
+    found = {}
+    for given in spec.description.input:
+        shape = tuple(int(size) for size in given.type.multiArrayType.shape)
+        if shape:
+            found[given.name] = shape
+    return found
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:197]}..."
