@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from datetime import date
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from equivalence.kinds import kind_named
 from equivalence.law_search import LawSearch
@@ -13,6 +16,10 @@ from equivalence.outcome import Target
 from equivalence.request import Request
 from equivalence.results import Failure
 from equivalence.trials import Trials
+from equivalence.xfails import FILE, Expected, complaint, expired, read_xfails
+
+if TYPE_CHECKING:
+    import pytest
 
 ITEM_EXAMPLES = 60
 
@@ -53,7 +60,12 @@ def conformance(
 
     @pytest.mark.parametrize("dtype", formats)
     @pytest.mark.parametrize("law", [law.name for law in chosen])
-    def test(law: str, dtype: str, record_property: Callable[[str, object], None]) -> None:
+    def test(
+        law: str,
+        dtype: str,
+        record_property: Callable[[str, object], None],
+        pytestconfig: pytest.Config,
+    ) -> None:
         trials = tried(dtype)
         if trials.base is None or dtype not in trials.domain.dtypes:
             reasons = trials.not_exercised
@@ -70,11 +82,16 @@ def conformance(
         record_property("equivalence.refused", result.refused)
         record_property("equivalence.used", result.used)
         record_property("equivalence.shares", _shares_text(search))
+        expected = _expected(target, pytestconfig.rootpath, law, dtype)
         if failures:
             from equivalence.report.failure import failure_lines
 
+            if expected is not None:
+                pytest.xfail(expected.note)
             blocks = ["\n".join(failure_lines(name, failure)) for failure in failures]
             raise Disagreement("\n\n".join(blocks))
+        if expected is not None and result.examples:
+            raise Disagreement(complaint(expected, "no longer fails, remove it"))
         if result.examples:
             return
         if result.refused:
@@ -83,6 +100,28 @@ def conformance(
 
     test.__doc__ = f"{name} keeps every law that applies to it."
     return test
+
+
+def _expected(
+    target: Callable[..., Any] | str, root: Path, law: str, dtype: str
+) -> Expected | None:
+    """The entry of the repository's list of expected failures; one that has expired fails."""
+    file = root / FILE
+    names = (target,) if isinstance(target, str) else _names(target)
+    for entry in read_xfails(file) if file.is_file() else ():
+        if entry.covers(law, dtype) and entry.is_about(*names):
+            for text in expired([entry], date.today()):
+                raise Disagreement(text)
+            return entry
+    return None
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """What a list of expected failures may call a function: alone, by its module or its file."""
+    name = getattr(function, "__qualname__", repr(function))
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = getattr(module, "__file__", None) or ""
+    return (name, f"{getattr(function, '__module__', '')}:{name}", f"{file}:{name}")
 
 
 def _opened(target: Callable[..., Any] | str, name: str, facts: dict[str, Any]) -> Target:

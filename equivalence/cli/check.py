@@ -22,6 +22,7 @@ from equivalence.cli.options import (
     Seconds,
     Seed,
     Targets,
+    Xfails,
 )
 
 EXAMPLES_FOR_ALL: Final = 25  # of each backend, where no target is named
@@ -52,6 +53,7 @@ def check(
         Path | None,
         typer.Option(metavar="DIR", help="Write each failing case as a script that needs torch."),
     ] = None,
+    xfails: Xfails = None,
     max_time_per_call: MaxTime = None,
     memory: Memory = None,
 ) -> int:
@@ -83,6 +85,9 @@ def check(
         from equivalence.like import head_layouts_like
 
         layouts = head_layouts_like(like)
+    from equivalence.xfails import read_xfails
+
+    expected = read_xfails(xfails)
     if json is not None:
         require_writable("--json", json)
     if script is not None:
@@ -107,7 +112,9 @@ def check(
         **asked,
     )
     with stdout_kept_for(json):
-        session = Session(request=request, printer=Printer(), facts=facts, scripts=script)
+        session = Session(
+            request=request, printer=Printer(), facts=facts, scripts=script, xfails=expected
+        )
         opening = {"seconds": max_time_per_call, "gib": memory}
         previous = open_all([against] if against else [], facts, **opening)
         for opened in targets_of(target, facts, session, **opening):

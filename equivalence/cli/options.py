@@ -103,3 +103,10 @@ Memory = Annotated[
         parser=number, metavar="GIB", help="A call that takes more counts as out of memory (4)."
     ),
 ]
+Xfails = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Failures that are expected, with reasons and dates (equivalence-xfails.txt).",
+    ),
+]

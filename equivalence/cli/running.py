@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from equivalence.pairs import PairsResult
 from equivalence.report.terminal import Printer
 from equivalence.report.text import closing_lines, run_table, target_lines
 from equivalence.results import Failure, RunResult, TargetResult
+from equivalence.xfails import Expected, apply_xfails, expired, unmatched
 
 if TYPE_CHECKING:
     from equivalence.engine import Request
@@ -30,7 +32,8 @@ class Session:
 
     facts: what the command line declares, which replay lines repeat. scripts: the folder for
     stand-alone scripts, or None. unavailable: registered names that cannot run here, and why.
-    pairs: what comparisons with other targets found.
+    pairs: what comparisons with other targets found. xfails: failures that are expected.
+    complaints: what is wrong with those, one line each; any of them fails the run.
     """
 
     request: Request
@@ -40,6 +43,8 @@ class Session:
     unavailable: dict[str, str] = field(default_factory=dict)
     run: RunResult = field(default_factory=RunResult)
     pairs: PairsResult = field(default_factory=lambda: PairsResult(names=[]))
+    xfails: tuple[Expected, ...] = ()
+    complaints: list[str] = field(default_factory=list)
     failed: bool = False
     interrupted: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -47,6 +52,7 @@ class Session:
     def check(self, target: Target) -> None:
         """Check one target and print what was found."""
         result = self._result(target, self.request_for(target))
+        self.complaints += apply_xfails(result, self.xfails, date.today())
         self._complete(target, result)
         self.run.targets.append(result)
         self.run.seconds = time.monotonic() - self.started
@@ -92,11 +98,16 @@ class Session:
         """The report of all that was found."""
         from equivalence.report.json import to_json
 
-        return to_json(self.run, pairs=self.pairs, exit_code=self.exit_code)
+        return to_json(
+            self.run, pairs=self.pairs, exit_code=self.exit_code, complaints=self.complaints
+        )
 
     def close(self, *, timings: bool = False) -> None:
         """Print the table and what comes after it."""
         targets = self.run.targets
+        if not self.interrupted:
+            ran = [(target.target, target.kind) for target in targets]
+            self.complaints += [*expired(self.xfails, date.today()), *unmatched(self.xfails, ran)]
         marks = {"one": self.printer.single_marks, "several": self.printer.packed_marks}
         table = run_table(targets, **marks)
         if table is not None:
@@ -105,6 +116,7 @@ class Session:
         self.printer.lines(
             ("quiet", f"not available: {name}: {why}") for name, why in self.unavailable.items()
         )
+        self.printer.lines(("broken", text) for text in self.complaints)
 
     @property
     def exit_code(self) -> int:
@@ -114,7 +126,7 @@ class Session:
         if self.failed:
             return INTERNAL
         compared = not self.pairs.edges or self.pairs.held is True
-        return self.run.exit_code or (HELD if compared else BROKEN)
+        return self.run.exit_code or (HELD if compared and not self.complaints else BROKEN)
 
     def request_for(self, target: Target) -> Request:
         """What is asked of a target of this kind; refuses what its kind does not know."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -30,9 +30,15 @@ from equivalence.verdict import Counterexample, LawResult, Trouble
 if TYPE_CHECKING:
     from equivalence.pairs import Edge, PairsResult
 
+ShapeT = TypeVar("ShapeT")
+
 
 def report_of(
-    run: RunResult, *, pairs: PairsResult | None = None, exit_code: int | None = None
+    run: RunResult,
+    *,
+    pairs: PairsResult | None = None,
+    exit_code: int | None = None,
+    complaints: Sequence[str] = (),
 ) -> ReportJson:
     """The run as the structs of the schema; ``exit_code`` where it is not that of the results."""
     return ReportJson(
@@ -44,14 +50,20 @@ def report_of(
         exit_code=run.exit_code if exit_code is None else exit_code,
         interrupted=any(target.interrupted for target in run.targets),
         seconds=number(run.seconds),
+        complaints=list(complaints),
     )
 
 
 def to_json(
-    run: RunResult, *, pairs: PairsResult | None = None, exit_code: int | None = None
+    run: RunResult,
+    *,
+    pairs: PairsResult | None = None,
+    exit_code: int | None = None,
+    complaints: Sequence[str] = (),
 ) -> str:
     """The report as indented strict JSON text that ends with a newline."""
-    return strict(msgspec.to_builtins(report_of(run, pairs=pairs, exit_code=exit_code)))
+    report = report_of(run, pairs=pairs, exit_code=exit_code, complaints=complaints)
+    return strict(msgspec.to_builtins(report))
 
 
 def strict(value: Any) -> str:
@@ -61,13 +73,30 @@ def strict(value: Any) -> str:
 
 def from_json(text: str | bytes, *, source: str = "the report") -> ReportJson:
     """Read a report back; raises InvalidRequest, naming ``source``, when it is not one."""
+    return decoded(text, ReportJson, SCHEMA, source=source, what="a report of `equivalence check`")
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+def decoded(
+    text: str | bytes, shape: type[ShapeT], schema: int, *, source: str, what: str
+) -> ShapeT:
+    """``text`` as a ``shape``; raises InvalidRequest, in one line, for anything else.
+
+    Another schema is told before anything that it may have changed.
+    """
     try:
-        report = msgspec.json.decode(text, type=ReportJson)
-    except msgspec.MsgspecError as error:
-        raise InvalidRequest(f"{source} is not a report of `equivalence check`: {error}") from None
-    if report.schema != SCHEMA:
-        raise InvalidRequest(f"{source} has schema {report.schema}; this version reads {SCHEMA}")
-    return report
+        found = msgspec.json.decode(text, type=_Schema).schema
+        if found != schema:
+            newer = ", which a newer version wrote" if found > schema else ""
+            shown = found if abs(found) < 10**9 else "a huge number"
+            raise InvalidRequest(f"{source} has schema {shown}{newer}; this version reads {schema}")
+        return msgspec.json.decode(text, type=shape)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise InvalidRequest(f"{source} is not {what}: {said}") from None
 
 
 def number(value: float) -> Number:

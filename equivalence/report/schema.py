@@ -79,7 +79,7 @@ class FailureJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One target."""
+    """One target; of ``graph`` (what its graph costs) and ``allocation`` less is better."""
 
     target: str
     kind: str
@@ -98,6 +98,8 @@ class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
     refuses_grouped: bool = False
     isolated: bool = True
     interrupted: bool = False
+    graph: dict[str, Number] = {}
+    allocation: dict[str, Number] = {}
 
 
 class PairJson(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class PairJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run."""
+    """A whole run; ``complaints`` are about the list of expected failures, and fail it."""
 
     schema: int
     targets: list[TargetJson]
@@ -125,3 +127,4 @@ class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     interrupted: bool = False
     seconds: Number = 0.0
+    complaints: list[str] = []
