@@ -13,7 +13,7 @@ import torch
 
 from equivalence.calling import LocalTarget
 from equivalence.domain import Domain
-from equivalence.probes import battery
+from equivalence.probes import battery, card_lines
 
 
 def sdpa(query, key, value, *, attn_mask=None, is_causal=False, scale=None):
@@ -48,7 +48,7 @@ def main() -> None:
                 f"{function.__name__:6} {dtype:9} {card.calls} calls, best {min(seconds):.3f} s, "
                 f"median {statistics.median(seconds):.3f} s"
             )
-            print("       " + card.lines()[0])
+            print("       " + card_lines(card)[0])
 
 
 if __name__ == "__main__":

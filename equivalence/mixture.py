@@ -16,8 +16,6 @@ import numpy as np
 from equivalence.dtypes import Array, format_of
 from equivalence.profiles import Profile
 
-TAU: Final = 2.0**-125
-TAU_FLOAT64: Final = 2.0**-1021
 CHUNK_ELEMENTS: Final = 1 << 20
 SCORE_ERROR_CAP: Final = 50.0
 ENORMOUS: Final = 1e30

@@ -8,8 +8,6 @@ from typing import Final
 from equivalence.dtypes import format_of
 from equivalence.errors import InvalidRequest
 
-HALF_PRECISION: Final = ("float16", "bfloat16")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:

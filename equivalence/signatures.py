@@ -82,15 +82,6 @@ def options_taken(function: Callable[..., Any], declaration: Declaration) -> dic
     return taken
 
 
-def takes_any_keyword(function: Callable[..., Any]) -> bool:
-    """Whether the callable has a ``**kwargs`` that could hide further options."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):
-        return False
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-
-
 def _contract_name(keyword: str, aliases: Aliases) -> str:
     for option, keywords in aliases.items():
         if keyword == option or keyword in keywords:

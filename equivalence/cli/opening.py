@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from equivalence.outcome import Target
+from equivalence.request import Request
 
-if TYPE_CHECKING:
-    from equivalence.cli.running import Session
+
+class Asked(Protocol):
+    """What a session knows of the targets that it will check."""
+
+    @property
+    def request(self) -> Request:
+        """How hard to look."""
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Registered names that cannot run here, and why: filled in as they come by."""
+
+    def request_for(self, target: Target) -> Request:
+        """What is asked of this target; refuses what its kind does not know."""
 
 
 def targets_of(
     named: Sequence[str] | None,
     facts: Mapping[str, Any],
-    session: Session,
+    session: Asked,
     *,
     seconds: float | None,
     gib: float | None,

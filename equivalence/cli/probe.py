@@ -68,7 +68,7 @@ def _cards(target: Target, dtypes: tuple[str, ...] | None) -> list[IdentityCard]
     """Probe ``target`` in each of ``dtypes`` (None: the first that it takes), and say it."""
     from equivalence.cli.validation import of_kind
     from equivalence.kinds import kind_named
-    from equivalence.probes import battery
+    from equivalence.probes import battery, card_lines
     from equivalence.report.terminal import Printer
 
     of_kind(target, "attention", "probe")
@@ -83,5 +83,5 @@ def _cards(target: Target, dtypes: tuple[str, ...] | None) -> list[IdentityCard]
         card = battery(target, trials.domain, name)
         cards.append(card)
         printer.line(f"{target.name} in {name}, {card.calls} calls", "held")
-        printer.lines(("", f"  {line}") for line in card.lines())
+        printer.lines(("", f"  {line}") for line in card_lines(card))
     return cards

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from equivalence.case import AttentionCase
+from equivalence.diagnosis.by_card import faults
 from equivalence.diagnosis.evidence import explains, look, sights
 from equivalence.diagnosis.experiments import by_weights, guilty_option, noisy
 from equivalence.diagnosis.imagining import Sight, Suspect
@@ -31,16 +33,16 @@ from equivalence.verdict import Trouble
 def diagnose(
     target: Target,
     domain: Domain,
-    law_name: str,
     case: Any,
     trouble: Trouble,
-    card: IdentityCard | None = None,
+    probe: Callable[[], IdentityCard] | None = None,
 ) -> Diagnosis:
-    """Name the mistake that makes ``target`` break ``law_name`` on ``case``.
+    """Name the mistake that makes ``target`` show ``trouble`` on ``case``.
 
     Troubles that name themselves come first. Otherwise the target is called on the case and on
     larger variants of it, and every suspect of the table is asked whether it explains what came
-    back, within the bound. The one that explains most wins, and of those the simplest.
+    back, within the bound. The one that explains most wins, and of those the simplest. Where none
+    does, ``probe`` is called for an identity card, and what it says against the kernel is named.
     """
     found = direct(trouble, case)
     if not isinstance(case, AttentionCase):
@@ -52,11 +54,15 @@ def diagnose(
             seen = sights(target, case, domain)
             return (judged(seen) if seen else None) or found
     with np.errstate(all="ignore"):  # what a mistake makes of the numbers may well be NaN
-        return _investigated(target, domain, case, trouble, card)
+        return _investigated(target, domain, case, trouble, probe)
 
 
 def _investigated(
-    target: Target, domain: Domain, case: AttentionCase, trouble: Trouble, card: IdentityCard | None
+    target: Target,
+    domain: Domain,
+    case: AttentionCase,
+    trouble: Trouble,
+    probe: Callable[[], IdentityCard] | None,
 ) -> Diagnosis:
     """Call the target again, and ask every suspect."""
     if not _repeats(target, case, domain):
@@ -76,7 +82,7 @@ def _investigated(
         or _batch_alone(target, seen[0])
         or by_weights(target, seen)
         or loose_precision(seen)
-        or _by_card(card, case)
+        or _by_card(probe, case)
         or _fallback(trouble, case, seen[0])
     )
 
@@ -160,13 +166,9 @@ def _batch_alone(target: Target, sight: Sight) -> Diagnosis | None:
     return Diagnosis(kind="batch-dependence", text=text)
 
 
-def _by_card(card: IdentityCard | None, case: AttentionCase) -> Diagnosis | None:
+def _by_card(probe: Callable[[], IdentityCard] | None, case: AttentionCase) -> Diagnosis | None:
     """What the probes found, where that is about something that the case uses."""
-    from equivalence.diagnosis.by_card import faults
-
-    if card is None:
-        return None
-    return next(faults(card, case), None)
+    return None if probe is None else next(faults(probe(), case), None)
 
 
 def _fallback(trouble: Trouble, case: AttentionCase, sight: Sight | None = None) -> Diagnosis:

@@ -10,6 +10,7 @@ from typing import Final
 HEADER: Final = struct.Struct("!Q")
 GREEDY: Final = 1 << 16
 LARGEST: Final = 1 << 36
+CUT_OFF: Final = 71  # exit code of a worker whose connection was closed under it
 
 
 class Channel:

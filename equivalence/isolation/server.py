@@ -27,7 +27,6 @@ PRELOAD: Final = (
     "equivalence.isolation.worker",
 )
 STATUS: Final = struct.Struct("!i")
-CUT_OFF: Final = 71  # exit code of a worker whose connection was closed under it
 
 
 def main(control: socket.socket) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 
 from equivalence.isolation import wire
-from equivalence.isolation.server import CUT_OFF
+from equivalence.isolation.channel import CUT_OFF
 from equivalence.isolation.spawning import Worker
 from equivalence.outcome import OutcomeStatus
 

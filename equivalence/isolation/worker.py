@@ -14,8 +14,7 @@ import psutil
 from equivalence import isolation
 from equivalence.errors import InvalidRequest
 from equivalence.isolation import settling, wire
-from equivalence.isolation.channel import Channel
-from equivalence.isolation.server import CUT_OFF
+from equivalence.isolation.channel import CUT_OFF, Channel
 from equivalence.loading import load
 from equivalence.outcome import Outcome, Target
 from equivalence.resolve import resolve

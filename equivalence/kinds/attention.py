@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
-from equivalence.diagnose import diagnose
+from equivalence.diagnosis import diagnose
 from equivalence.domain import REAL_HEAD_DIMS, Domain, without_fault
 from equivalence.kinds import Kind
 from equivalence.outcome import Target
-from equivalence.probes import battery
+from equivalence.probes import battery, card_lines
 from equivalence.results import Diagnosis, Shares
 from equivalence.strategies.attention import attention_cases
 from equivalence.subject import Subject
@@ -33,12 +33,13 @@ def _count(shares: Shares, case: AttentionCase) -> None:
     shares.real_head_dim += case.head_dim in REAL_HEAD_DIMS
 
 
-def _diagnose(subject: Subject, law: str, case: AttentionCase, trouble: Trouble) -> Diagnosis:
-    return diagnose(subject.target, subject.domain, law, case, trouble)
+def _diagnose(subject: Subject, _law: str, case: AttentionCase, trouble: Trouble) -> Diagnosis:
+    target, domain = subject.target, subject.domain
+    return diagnose(target, domain, case, trouble, lambda: battery(target, domain, case.dtype))
 
 
 def _identify(target: Target, domain: Domain, dtype: str) -> list[str]:
-    return battery(target, domain, dtype).lines()
+    return card_lines(battery(target, domain, dtype))
 
 
 KIND: Final = Kind(

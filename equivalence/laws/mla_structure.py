@@ -18,7 +18,6 @@ from equivalence.reference import attention
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
 SEEDED_FROM = "normal"
-MOST_EXPLICIT = 4096
 
 
 def _seeded(case: MlaCase, domain: MlaDomain) -> MlaCase:

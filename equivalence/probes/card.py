@@ -51,12 +51,6 @@ class IdentityCard:
     empty_rows: EmptyRows | NotAnswered
     memories: Memories | NotAnswered
 
-    def lines(self) -> list[str]:
-        """The summary, then one line for each finding that it leaves out."""
-        from equivalence.probes.wording import lines
-
-        return lines(self)
-
     def facts(self) -> dict[str, Any]:
         """Everything as plain dicts, lists, numbers and strings, fit for strict JSON."""
         plain: dict[str, Any] = _plain(self)

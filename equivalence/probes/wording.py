@@ -23,7 +23,7 @@ CORNERS: Final = {
 }
 
 
-def lines(card: IdentityCard) -> list[str]:
+def card_lines(card: IdentityCard) -> list[str]:
     """The summary, then what is unusual, then what could not be asked."""
     return [", ".join(summary(card)), *oddities(card), *unanswered(card)]
 

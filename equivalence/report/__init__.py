@@ -1,1 +1,1 @@
-"""Reports of a run: terminal, JSON, HTML."""
+"""Reports of a run: on the terminal, as JSON, and as a script that shows one failure."""

@@ -11,7 +11,7 @@ import torch
 from equivalence.calling import LocalTarget
 from equivalence.domain import Domain
 from equivalence.outcome import Outcome
-from equivalence.probes import Asker, NotAnswered, battery
+from equivalence.probes import Asker, NotAnswered, battery, card_lines
 from equivalence.probes.channels import channels
 from equivalence.probes.empty_rows import empty_rows
 from equivalence.probes.heads import head_map
@@ -42,7 +42,7 @@ def asker(dtype="float32", domain=EVERYTHING, **fault):
 def test_a_right_kernel_has_a_short_card(dtype):
     card = battery(LocalTarget.of(broken(), name="eager"), EVERYTHING, dtype)
     profile = {"float64": "f64", "float32": "f32"}.get(dtype, "flash")
-    assert card.lines() == [
+    assert card_lines(card) == [
         "grouped heads, lower-right causal, window 3 including self, window (2, 1), "
         f"scale 1/sqrt(36), softcap tanh, sinks natural, profile {profile}, masked rows zeros",
         "NaN in a value slot hidden by kv_lengths reaches the output",
@@ -74,7 +74,9 @@ def test_a_kernel_that_takes_little_is_asked_little():
         longer_queries=False,
     )
     card = battery(LocalTarget.of(narrow, name="narrow"), domain, "float32")
-    assert card.lines()[0] == ("grouped heads, lower-right causal, scale 1/sqrt(64), profile f32")
+    assert card_lines(card)[0] == (
+        "grouped heads, lower-right causal, scale 1/sqrt(64), profile f32"
+    )
     assert card.softcap == NotAnswered(why="the target takes no softcap")
 
 
@@ -84,7 +86,7 @@ def test_a_kernel_that_always_raises_gives_answers_not_exceptions():
 
     card = battery(LocalTarget.of(hopeless, name="hopeless"), Domain(), "float32")
     assert isinstance(card.heads, NotAnswered)
-    assert "heads: not answered (raised: RuntimeError: no such kernel)" in card.lines()
+    assert "heads: not answered (raised: RuntimeError: no such kernel)" in card_lines(card)
 
 
 @pytest.mark.parametrize(
