@@ -14,7 +14,7 @@ from equivalence.engine import Request, check_target
 from equivalence.laws import LAWS, all_laws
 from equivalence.subject import Subject
 
-EXAMPLES = 50
+EXAMPLES = 40
 
 # law: (broken kernel, dtype in which it must be seen, kinds of trouble)
 CAUGHT = {
