@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
-from equivalence.case import CAUSAL_CORNERS, AttentionCase
+from equivalence.case import CAUSAL_CORNERS
 from equivalence.dtypes import DTYPES
 from equivalence.errors import InvalidRequest, require
 from equivalence.profiles import PROFILES
@@ -27,14 +27,22 @@ KINDS: Final = ("attention", "varlen", "paged", "mla", "rotary", "kv_cache", "co
 class KnownFault:
     """A fault of a released runtime that is found again on every run, and not held against it.
 
-    law and trouble say which failures it explains; ``case`` shows it, and is run every time: once
-    it holds, the entry is out of date and the run fails. ``note`` says what happens, and where.
+    law and trouble say which failures it explains, and ``where`` on which cases: field of the case
+    -> the values that it has there (nothing: on all). ``case`` shows it, and is run every time:
+    once it holds, the entry is out of date and the run fails. ``note`` says what happens.
     """
 
     law: str
     trouble: str
-    case: AttentionCase
+    case: Any
     note: str
+    where: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def explains(self, law: str, trouble: str, case: Any) -> bool:
+        """Whether a failure of ``law`` on ``case`` is this fault."""
+        return (law, trouble) == (self.law, self.trouble) and all(
+            getattr(case, name, None) in values for name, values in self.where.items()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,10 @@ from equivalence.trials import Trials
 from equivalence.verdict import Trouble
 
 
-def known_fault(target: Target, law: str, trouble: str) -> KnownFault | None:
-    """The declared fault that explains this trouble under this law, if there is one."""
-    for fault in target.declaration.known_faults:
-        if (fault.law, fault.trouble) == (law, trouble):
-            return fault
-    return None
+def known_fault(target: Target, law: str, trouble: str, case: Any) -> KnownFault | None:
+    """The declared fault that explains this trouble under this law on ``case``, if there is one."""
+    faults = target.declaration.known_faults
+    return next((fault for fault in faults if fault.explains(law, trouble, case)), None)
 
 
 def outdated_faults(target: Target, domain: Any, laws: Sequence[Law]) -> list[Failure]:

@@ -142,7 +142,7 @@ class LawSearch:
                     self._crashed.add(case)
                 result.examples += 1
                 self.shares.checks += 1
-                expected = known_fault(self.subject.target, result.law, trouble.kind)
+                expected = known_fault(self.subject.target, result.law, trouble.kind, case)
                 if expected is not None:
                     result.known = expected.note
                     return
@@ -167,6 +167,13 @@ class LawSearch:
                     self._shrink(law, kind, self.domain, found.broken[kind], known)
             if mixed:
                 self._pursue(law, found.broken, known)
+
+    def _trouble(self, law: Law, case: Any) -> Trouble | None:
+        """What breaks ``law`` on ``case``, and is not a declared fault."""
+        trouble = self.verdict(law, case).trouble
+        if trouble is None or known_fault(self.subject.target, law.name, trouble.kind, case):
+            return None
+        return trouble
 
     def _announce(self, law: Law) -> None:
         name = self.subject.target.name
@@ -202,7 +209,7 @@ class LawSearch:
             case = law.adapt(drawn, domain)
             if case is None:
                 return
-            trouble = self.verdict(law, case).trouble
+            trouble = self._trouble(law, case)
             if trouble is not None:
                 broken.setdefault(trouble.kind, {})[case] = trouble
 
@@ -224,7 +231,7 @@ class LawSearch:
         def trouble_of(case: Any) -> Trouble | None:
             if case.dtype != self.dtype or law.adapt(case, domain) != case:
                 return None
-            trouble = self.verdict(law, case).trouble
+            trouble = self._trouble(law, case)
             return trouble if trouble is not None and trouble.kind == kind else None
 
         case, trouble = self._smallest(

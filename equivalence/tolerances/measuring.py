@@ -173,7 +173,7 @@ class Measurement:
         verdict = self.law.check(case, self.subject)
         if verdict.trouble is None:
             return verdict, case
-        if known_fault(self.target, self.law.name, verdict.trouble.kind) is not None:
+        if known_fault(self.target, self.law.name, verdict.trouble.kind, case) is not None:
             return None, case
         raise Broken(case, verdict.trouble, self.law.name)
 

@@ -1,0 +1,83 @@
+"""What the search finds in coremltools 9.0, and that it is silent once that is mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from equivalence.backends import coreml_graph
+from equivalence.converters.subject import ConverterSubject
+from equivalence.declaration import declaration_of
+from equivalence.engine import check_target
+from equivalence.faults import outdated_faults
+from equivalence.kinds import kind_named
+from equivalence.laws import all_laws, law_named
+from equivalence.request import Request
+from tests.coreml.patched import patched
+
+FAULTS = {f"{i}-{f.law}": f for i, f in enumerate(declaration_of(coreml_graph.trace).known_faults)}
+
+
+def opened(function: Any) -> Any:
+    return kind_named("converter").open(function, function.__name__, {})
+
+
+def verdict(function: Any, law: str, case: Any) -> Any:
+    return law_named(law).check(case, ConverterSubject(opened(function), None))
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_each_known_fault_still_shows_and_is_gone_once_mended(name: str) -> None:
+    fault = FAULTS[name]
+    trouble = verdict(coreml_graph.trace, fault.law, fault.case).trouble
+    assert trouble is not None, f"a newer coremltools mended it: {fault.note}"
+    assert trouble.kind == fault.trouble
+    assert verdict(patched, fault.law, fault.case).status in ("held", "vacuous")
+
+
+def test_a_fault_that_is_mended_is_shouted_out() -> None:
+    function = coreml_graph.trace
+    target = kind_named("converter").open(
+        patched, "patched", {"known_faults": declaration_of(function).known_faults}
+    )
+    domain = kind_named("converter").trials(target, ("float16",)).domain
+    gone = outdated_faults(target, domain.but(dtypes=("float16", "float32")), all_laws("converter"))
+    assert len(gone) == len(FAULTS)
+    assert all("a known fault is gone" in failure.trouble.text for failure in gone)
+
+
+@pytest.mark.parametrize(("route", "examples"), [("trace", 20), ("export", 8)])
+def test_a_short_search_holds(route: str, examples: int) -> None:
+    """With the known faults declared; every law judges something."""
+    function = getattr(coreml_graph, route)
+    result = check_target(opened(function), Request(examples=examples, dtypes=("float16",), seed=3))
+    assert result.held, [(f.case, f.trouble.text) for f in result.failures]
+    assert result.shares.checks > 2 * examples
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_a_search_that_knows_nothing_finds_and_names_them_all() -> None:
+    target = opened(coreml_graph.either_route)
+    result = check_target(target, Request(examples=250, dtypes=("float16",)))
+    found = {(f.case.formulation, f.diagnosis.kind) for f in result.failures}
+    assert ("sdpa_gqa", "head-mapping") in found
+    assert ("cache_indexed", "dropped-op") in found
+    assert "fully-masked-row" in {kind for _, kind in found}
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_the_same_search_is_silent_once_they_are_mended() -> None:
+    result = check_target(opened(patched), Request(examples=250, dtypes=("float16",)))
+    assert result.held, [(f.case, f.trouble.text) for f in result.failures]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["strict", "double"])
+def test_the_other_modes_hold(mode: str) -> None:
+    function = getattr(coreml_graph, f"trace_{mode}")
+    result = check_target(opened(function), Request(examples=80))
+    assert result.held, [(f.case, f.trouble.text) for f in result.failures]
