@@ -14,6 +14,7 @@ from equivalence.cli.backends import backends
 from equivalence.cli.check import check
 from equivalence.cli.compare import compare
 from equivalence.cli.exits import INVALID, MEANING
+from equivalence.cli.gate import gate
 from equivalence.cli.kvspec import kvspec
 from equivalence.cli.laws import laws
 from equivalence.cli.probe import probe
@@ -72,7 +73,7 @@ def _parsed_only(command: Callable[..., int]) -> Callable[..., Callable[[], int]
     return bind
 
 
-for command in (check, compare, replay, probe, laws, backends, tolerances, kvspec, audit):
+for command in (check, compare, replay, probe, laws, backends, tolerances, gate, kvspec, audit):
     about = cleandoc(command.__doc__ or "")
     judges = command in (check, compare, probe, replay)
     app.command(help=f"{about}\n\n{MEANING}" if judges else about)(_parsed_only(command))

@@ -128,8 +128,9 @@ def check(
         if not target and laws is None and layouts is None and not facts:
             session.formulations()
         session.close(timings=timings)
+    bounded = {} if request.seconds is None else {"seconds": request.seconds}
     session.run.environment = environment(
-        seed=seed, examples=request.examples, unavailable=session.unavailable
+        seed=seed, examples=request.examples, unavailable=session.unavailable, **bounded
     )
     if json is not None:
         write_whole("--json", json, session.to_json())

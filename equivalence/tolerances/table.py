@@ -119,8 +119,8 @@ def outward(number: float) -> float:
     """``number``, not below it, with two significant digits."""
     if number == 0 or not math.isfinite(number):
         return number
-    # The float next to a decimal that is not below another float is not below it either.
-    return float(OUTWARD.create_decimal_from_float(number))
+    # Its shortest decimal reads as the number, so one that is not below reads as one not below.
+    return float(OUTWARD.create_decimal(repr(number)))
 
 
 def to_toml(table: Tolerances) -> str:

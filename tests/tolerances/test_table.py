@@ -45,6 +45,7 @@ def test_half_a_surrogate_does_not_spoil_the_file() -> None:
 def test_numbers_err_outwards_and_by_less_than_a_tenth(number: float) -> None:
     rounded = outward(number)
     assert rounded >= number
+    assert outward(rounded) == rounded
     if 1e-300 < number < 1e300:
         assert rounded <= number * 1.1 * (1 + 1e-12)
         assert float(f"{rounded:.1e}") == rounded
