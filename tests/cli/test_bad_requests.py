@@ -79,7 +79,6 @@ WRONG = {
         ["check", "--kind", "attention", "--law", "rotary-agrees-with-float64"],
         "there is no such law for attention",
     ),
-    "kind without laws": (["check", "--kind", "converter"], "this version has no laws for it"),
     "one target to compare": (["compare", "kernels.py:right"], "give two targets or more"),
     "against nothing": (["check", "kernels.py:right", "--against", "x.py:y"], "no file x.py"),
     "probe dtype": (["probe", "kernels.py:right", "--dtype", "int8"], "--dtype int8 is not one"),
