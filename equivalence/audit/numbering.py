@@ -11,6 +11,7 @@ copying that is not listed in ``equivalence.audit.graph`` would be missed.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -112,19 +113,36 @@ class Cone:
         return (*described, names.get(id(self.value)))
 
     def places(self) -> npt.NDArray[np.int64]:
-        """For each element, where in ``start`` it stands; -1 for what is not found there."""
-        assert self.start is not None
-        numbers: dict[int, Numbers] = {}
-        for index, root in enumerate(self.roots):
-            numbers[id(root)] = _fresh(index, root.sizes)
-        for op in self.ops:
-            for output, value in zip(op.outputs, _moved(op, numbers), strict=True):
-                numbers[id(output)] = value
+        """For each element, where in ``start`` it stands; -1 for what is not found there.
+
+        What changes elements one by one keeps their places.
+        """
+        numbers = self._numbers(_moved)
         origin = numbers[id(self.start)].ravel()
         order = np.argsort(origin)
         found = numbers[id(self.value)]
         at = order[np.minimum(np.searchsorted(origin[order], found), origin.size - 1)]
         return np.where(origin[at] == found, at, -1)
+
+    def repeats(self, groups: int, *, transposed: bool) -> bool:
+        """Whether ``value`` is ``start`` with each head ``groups`` times, one beside the other.
+
+        Heads are axis 1. Nothing may have changed an element. transposed: the last two axes of
+        ``start`` are swapped as well.
+        """
+        numbers = self._numbers(_numbered)
+        origin = numbers[id(self.start)]
+        origin = origin.swapaxes(-1, -2) if transposed else origin
+        return np.array_equal(np.repeat(origin, groups, axis=1), numbers[id(self.value)])
+
+    def _numbers(
+        self, numbered: Callable[[Op, dict[int, Numbers]], list[Numbers]]
+    ) -> dict[int, Numbers]:
+        numbers = {id(r): _fresh(index, r.sizes) for index, r in enumerate(self.roots)}
+        for op in self.ops:
+            for output, value in zip(op.outputs, numbered(op, numbers), strict=True):
+                numbers[id(output)] = value
+        return numbers
 
     def copies(self) -> Copies:
         """Number every element, and compare."""

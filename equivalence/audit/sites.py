@@ -127,7 +127,7 @@ def _site(softmax: Op) -> Site | None:
     axis = softmax.attributes.get("axis", -1)
     rank = len(start.shape)
     for product in site.scores:
-        query, key = _query_and_key(product, last=axis in (-1, rank - 1))
+        query, key = _query_and_key(product, last=axis not in (-2, rank - 2))
         site.queries.append(query)
         site.reads.append(_read("key", key))
     for product in site.weighted:

@@ -1,0 +1,1 @@
+"""Changes to a converted graph, each held to the graph before it."""
