@@ -18,6 +18,7 @@ from equivalence.cli.gate import gate
 from equivalence.cli.kvspec import kvspec
 from equivalence.cli.laws import laws
 from equivalence.cli.probe import probe
+from equivalence.cli.quality import quality
 from equivalence.cli.replay import replay
 from equivalence.cli.tolerances import tolerances
 from equivalence.errors import InvalidRequest
@@ -73,7 +74,19 @@ def _parsed_only(command: Callable[..., int]) -> Callable[..., Callable[[], int]
     return bind
 
 
-for command in (check, compare, replay, probe, laws, backends, tolerances, gate, kvspec, audit):
+for command in (
+    check,
+    compare,
+    replay,
+    probe,
+    laws,
+    backends,
+    tolerances,
+    gate,
+    kvspec,
+    quality,
+    audit,
+):
     about = cleandoc(command.__doc__ or "")
     judges = command in (check, compare, probe, replay)
     app.command(help=f"{about}\n\n{MEANING}" if judges else about)(_parsed_only(command))
