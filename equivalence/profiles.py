@@ -85,6 +85,9 @@ PROFILES: Final[dict[str, Profile]] = {
         # What converters of graphs make of attention: the scale goes to the scores or to the
         # queries, as a constant that was rounded itself.
         _stored("graph", 3, 1, 2, 1),
+        # Core AI's CPU runtime multiplies matrices in float16 all the way: the dot product of
+        # 4,096 ones with ones is 2,048.
+        _stored("core_ai", 3, 2, 2, 1, accumulate=None),
         Profile(
             name="single",
             score_roundings=3,

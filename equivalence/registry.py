@@ -32,7 +32,8 @@ class Backend:
     place: ``module:attribute``. requires: top-level modules that it imports and that are not
     dependencies of this package. extra: the extra that installs them, "" for none. platforms: of
     ``sys.platform``, empty for all. distribution: who registered it, "" for this package.
-    trouble: why it cannot be used, known before anything is imported.
+    trouble: why it cannot be used, known before anything is imported. aborts: it may end the
+    process that it runs in, so it runs in a worker although it is ours.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Backend:
     platforms: tuple[str, ...] = ()
     distribution: str = ""
     trouble: str = ""
+    aborts: bool = False
 
     def available(self) -> bool | str:
         """True, or why not.
@@ -173,6 +175,14 @@ OURS: Final = (
     _graph("coreml.export_strict", "export_strict"),
     _graph("coreml.trace_double", "trace_double"),
     _graph("coreml.export_double", "export_double"),
+    _ours(
+        "coreai.export",
+        "coreai_runtime:export",
+        kind="converter",
+        requires=("coreai", "coreai_torch"),
+        extra="coreai",
+        aborts=True,
+    ),
     _ours("cache.contiguous", "cache_contiguous:cache", kind="kv_cache"),
     _ours("cache.preallocated", "cache_preallocated:cache", kind="kv_cache"),
     _ours("cache.ring", "cache_ring:cache", kind="kv_cache"),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
+from equivalence.converters.exporting import exported
 from equivalence.coreml.quiet import coremltools
 from equivalence.errors import InvalidRequest, Unsupported, require
 
@@ -109,24 +110,7 @@ def _source(
         with torch.no_grad():
             # Tracing twice to compare is what the laws are for, and a state would differ anyway.
             return torch.jit.trace(module, example, check_trace=False)
-    shapes = None
-    if dynamic:
-        dims: dict[str, Any] = {}
-        shapes = {
-            name: {axis: _dim(dims, about) for axis, about in dynamic.get(name, {}).items()}
-            for name in names
-        }
-    with torch.no_grad():
-        exported = torch.export.export(module, example, dynamic_shapes=shapes)
-    return exported.run_decompositions({})
-
-
-def _dim(dims: dict[str, Any], about: DynamicAxis) -> Any:
-    import torch
-
-    if about.name not in dims:
-        dims[about.name] = torch.export.Dim(about.name, min=about.low, max=about.high)
-    return dims[about.name]
+    return exported(module, example, names, dynamic).run_decompositions({})
 
 
 def _tensor_type(name: str, tensor: torch.Tensor, axes: Any, half: bool, target: str) -> Any:

@@ -19,6 +19,7 @@ from equivalence.resolve import registry, resolve
 
 if TYPE_CHECKING:
     from equivalence.isolation.supervise import Limits
+    from equivalence.registry import Backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ def open_target(
     """
     if isinstance(target, str):
         resolved = resolve(target, facts=facts)
-        if resolved.form == "registered" and not registry()[target].distribution:
+        if resolved.form == "registered" and _is_tame(registry()[target]):
             return load(resolved)
         why = _why_here(isolate)
         return _isolated(target, facts, limits) if not why else _noted(load(resolved), why)
@@ -68,6 +69,11 @@ def open_target(
     declared = declaration_of(target)
     own = {} if declared is None else stated(declared)
     return _isolated(text, {**own, **dict(facts or {})}, limits)
+
+
+def _is_tame(backend: Backend) -> bool:
+    """Whether it is one of ours, and cannot end this process."""
+    return not backend.distribution and not backend.aborts
 
 
 def note_of(target: Target) -> str:
