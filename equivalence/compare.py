@@ -91,3 +91,14 @@ def compare(
         nonfinite=bool((~finite & wrong).any()),
         wrong=wrong,
     )
+
+
+def other_bits(first: Array, second: Array) -> Array:
+    """Where two stored outputs of one dtype differ in their bits: bool, of their shape.
+
+    0.0 and -0.0 differ; NaN is NaN, whatever its payload.
+    """
+    unsigned = f"u{first.dtype.itemsize}"
+    ours, theirs = (np.ascontiguousarray(array).view(unsigned) for array in (first, second))
+    both_nan = np.isnan(first.astype(np.float64)) & np.isnan(second.astype(np.float64))
+    return np.asarray((ours != theirs) & ~both_nan)

@@ -6,23 +6,20 @@ sequences (each answer) is: it has float64 attention and the error bound of ever
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from equivalence.bounds import Allowance, allowance
 from equivalence.compare import compare
 from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs
 from equivalence.outcome import Outcome, Target
-from equivalence.profiles import Profile, profile_for
 from equivalence.reference import Attention, attention
-from equivalence.subject import Subject
-from equivalence.verdict import Trouble, Verdict, broken, refused
+from equivalence.subject import BaseSubject
+from equivalence.verdict import Verdict
 
-REMEMBERED: Final = 64
 T = TypeVar("T")
 
 
@@ -71,45 +68,20 @@ class PiecewiseInputs(Protocol):
         """Its parts, in order."""
 
 
-class PiecewiseSubject:
+class PiecewiseSubject(BaseSubject[Any, Any, Any]):
     """A target, what is expected of it piece by piece, and a memory of what it answered."""
 
     def __init__(self, target: Target, domain: Any, make: Callable[[Any], Any]) -> None:
-        self.target = target
-        self.domain = domain
+        super().__init__(target, domain)
         self._make = make
-        self._words = Subject(target, domain)
-        self._memory: OrderedDict[tuple[str, Any], Any] = OrderedDict()
-
-    @property
-    def declared(self) -> Any:
-        """The declaration of the target."""
-        return self.target.declaration
-
-    def profile(self, dtype: str) -> Profile:
-        """The precision profile that judges ``dtype``."""
-        return profile_for(dtype, self.target.declaration.profile)
 
     def inputs(self, case: Any) -> Any:
         """The tensors of ``case``."""
         return self._make(case)
 
-    def _once(self, what: str, inputs: Any, make: Callable[[], T]) -> T:
-        key = (what, inputs)
-        if key not in self._memory:
-            self._memory[key] = make()
-            if len(self._memory) > REMEMBERED:
-                self._memory.popitem(last=False)
-        found: T = self._memory[key]
-        return found
-
-    def call(self, inputs: Any) -> Outcome:
-        """The target's outcome; the first one, when the same inputs were asked before."""
-        return self._once("call", inputs, lambda: self.target.call(inputs))
-
-    def call_again(self, inputs: Any) -> Outcome:
-        """A fresh call that is not remembered."""
-        return self.target.call(inputs)
+    def output_shape(self, inputs: PiecewiseInputs) -> tuple[int, ...]:
+        """The shape of the whole output."""
+        return inputs.output_shape
 
     def bound(self, piece: Piece) -> Allowance:
         """The error bound of one piece; kinds whose storage adds errors widen it."""
@@ -118,30 +90,6 @@ class PiecewiseSubject:
     def allowance(self, piece: Piece) -> Allowance:
         """The error bound of one piece, remembered."""
         return piece.once(("allowance", self), lambda: self.bound(piece))
-
-    def unusable(self, inputs: PiecewiseInputs, outcome: Outcome) -> Verdict | None:
-        """The verdict on an outcome that holds no output of the right shape and dtype."""
-        match outcome.status:
-            case "refused":
-                return refused(outcome.text)
-            case "raised" | "died":
-                return broken(Trouble(kind="crash", text=outcome.text))
-            case "hung":
-                return broken(Trouble(kind="hang", text=outcome.text))
-            case "memory":
-                return broken(Trouble(kind="memory", text=outcome.text))
-            case "returned":
-                pass
-        expected = inputs.output_shape
-        if outcome.stored is None:
-            return broken(Trouble(kind="wrong-shape", text=outcome.text))
-        if outcome.stored.shape != expected:
-            text = f"output has shape {list(outcome.stored.shape)}, expected {list(expected)}"
-            return broken(Trouble(kind="wrong-shape", text=text))
-        if outcome.dtype != inputs.dtype:
-            text = f"output is {outcome.dtype}, expected {inputs.dtype}"
-            return broken(Trouble(kind="wrong-dtype", text=text))
-        return None
 
     def judge(self, inputs: PiecewiseInputs, outcome: Outcome) -> Verdict:
         """Compare every piece with its float64 attention, on the rows that see a key."""
@@ -154,10 +102,6 @@ class PiecewiseSubject:
         return self.against(
             piece, piece.take(output), piece.exact.output, 0.0, "outside-bound", "float64 attention"
         )
-
-    def sound(self, inputs: PiecewiseInputs, outcome: Outcome) -> bool:
-        """Whether an outcome agrees with float64 attention; laws on two calls start from one."""
-        return self._once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
 
     def same(
         self, piece: Piece, actual: Array, other: Piece, expected: Array, *, kind: str, than: str
@@ -189,7 +133,7 @@ class PiecewiseSubject:
         limits = replace(own, allowed=own.allowed + slack)
         dtype = piece.inputs.dtype
         facts = compare(actual, expected, limits, dtype=dtype, rows=piece.exact.seen > 0)
-        verdict = self._words.verdict(facts, piece.inputs, kind=kind, than=than)
+        verdict = self.verdict(facts, piece.inputs, kind=kind, than=than)
         if verdict.trouble is None:
             return verdict
         text = f"{piece.label} disagrees with {than} at its output{list(facts.index)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from equivalence.reference import Attention, attention
 from equivalence.verdict import Trouble, Verdict, broken, refused
 
 REMEMBERED: Final = 48
+AXES: Final = ("batch row", "query head", "query", "channel")
 T = TypeVar("T")
 
 
@@ -32,17 +34,28 @@ class CallInputs(Protocol):
         """The format that the tensors are stored in."""
 
 
+class Exact(Protocol):
+    """What the references of every kind have."""
+
+    @property
+    def output(self) -> Array:
+        """The output, in float64."""
+
+
 CaseT = TypeVar("CaseT")
 DomainT = TypeVar("DomainT")
 InputsT = TypeVar("InputsT", bound=CallInputs)
+ExactT = TypeVar("ExactT", bound=Exact)
 
 
-class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
-    """What the laws of one kind of softmax-weighted sum ``[B, H, Sq, Dv]`` are checked on.
+class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
+    """A target, the domain of its cases, and a memory of what it already answered.
 
-    Calls, references and bounds are remembered per inputs object, so that the laws that look at
-    one case share them.
+    What is found out is remembered per inputs object, so that the laws that look at one case
+    share it.
     """
+
+    axes: tuple[str, ...] = AXES  # what messages call the axes of an output
 
     def __init__(self, target: Target, domain: DomainT) -> None:
         self.target = target
@@ -54,16 +67,12 @@ class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
         """The tensors of ``case``."""
 
     @abstractmethod
-    def evaluate(self, inputs: InputsT) -> Attention:
-        """The float64 reference of ``inputs``."""
-
-    @abstractmethod
-    def bound(self, inputs: InputsT, exact: Attention, profile: Profile) -> Allowance:
-        """The error bound of ``inputs`` under ``profile``."""
-
-    @abstractmethod
     def output_shape(self, inputs: InputsT) -> tuple[int, ...]:
-        """``(B, H, Sq, Dv)``, what a call must return."""
+        """What shape a call must return."""
+
+    @abstractmethod
+    def judge(self, inputs: InputsT, outcome: Outcome) -> Verdict:
+        """Compare an outcome with the float64 reference."""
 
     @property
     def declared(self) -> Any:
@@ -91,17 +100,6 @@ class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
         """A fresh call that is not remembered."""
         return self.target.call(inputs, output_gradient=output_gradient)
 
-    def exact(self, inputs: InputsT) -> Attention:
-        """The float64 reference of ``inputs``, evaluated once."""
-        return self._once("exact", inputs, lambda: self.evaluate(inputs))
-
-    def allowance(self, inputs: InputsT) -> Allowance:
-        """The error bound of ``inputs`` under the profile of their dtype."""
-        profile = self.profile(inputs.dtype)
-        return self._once(
-            "allowance", inputs, lambda: self.bound(inputs, self.exact(inputs), profile)
-        )
-
     def unusable(self, inputs: InputsT, outcome: Outcome) -> Verdict | None:
         """The verdict on an outcome that holds no output of the right shape and dtype."""
         match outcome.status:
@@ -126,29 +124,15 @@ class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
             return broken(Trouble(kind="wrong-dtype", text=text))
         return None
 
-    def judge(self, inputs: InputsT, outcome: Outcome) -> Verdict:
-        """Compare an outcome with float64 attention, on the rows that see at least one key."""
-        if (problem := self.unusable(inputs, outcome)) is not None:
-            return problem
-        exact = self.exact(inputs)
-        facts = compare(
-            outcome.output,
-            exact.output,
-            self.allowance(inputs),
-            dtype=inputs.dtype,
-            rows=exact.seen > 0,
-        )
-        return self.verdict(facts, inputs, kind="outside-bound", than="float64 attention")
-
     def sound(self, inputs: InputsT, outcome: Outcome) -> bool:
-        """Whether an outcome agrees with float64 attention.
+        """Whether an outcome agrees with the float64 reference.
 
-        A law that relates two calls starts from a sound one: the bounds are those of correct
-        attention, so on an output that is already wrong they would accuse laws that it keeps.
+        A law that relates two calls starts from a sound one: the bounds are those of a correct
+        target, so on an output that is already wrong they would accuse laws that it keeps.
         """
         return self._once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
 
-    def verdict(self, facts: Comparison, inputs: InputsT, *, kind: str, than: str) -> Verdict:
+    def verdict(self, facts: Comparison, inputs: CallInputs, *, kind: str, than: str) -> Verdict:
         """Turn the facts of a comparison into a verdict; ``than`` says what it disagrees with."""
         remarks: tuple[str, ...] = ()
         if facts.unjudged_nonfinite:
@@ -156,7 +140,6 @@ class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
         if facts.passes:
             status: Any = "vacuous" if facts.vacuous else "held"
             return Verdict(status=status, used=facts.used, natural=facts.natural, remarks=remarks)
-        profile = self.profile(inputs.dtype).name
         trouble = Trouble(
             kind="non-finite" if facts.nonfinite else kind,
             text=f"disagrees with {than} at output{list(facts.index)}",
@@ -168,10 +151,54 @@ class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
             used=facts.used,
             outside=facts.outside,
             total=facts.judged,
-            where=whereabouts(facts.wrong),
-            profile=profile,
+            where=whereabouts(facts.wrong, self.axes),
+            profile=self.profile(inputs.dtype).name,
         )
         return Verdict(status="broken", used=facts.used, natural=facts.natural, trouble=trouble)
+
+
+class SubjectOf(
+    BaseSubject[CaseT, DomainT, InputsT], ABC, Generic[CaseT, DomainT, InputsT, ExactT]
+):
+    """What the laws of one kind of call with one output of rank 4 are checked on."""
+
+    reference: str = "float64 attention"  # what messages call the exact output
+
+    @abstractmethod
+    def evaluate(self, inputs: InputsT) -> ExactT:
+        """The float64 reference of ``inputs``."""
+
+    @abstractmethod
+    def bound(self, inputs: InputsT, exact: ExactT, profile: Profile) -> Allowance:
+        """The error bound of ``inputs`` under ``profile``."""
+
+    @abstractmethod
+    def defined_rows(self, inputs: InputsT) -> Array | None:
+        """The rows ``[B, H, Sq]`` that every correct target agrees about; None for all of them."""
+
+    def exact(self, inputs: InputsT) -> ExactT:
+        """The float64 reference of ``inputs``, evaluated once."""
+        return self._once("exact", inputs, lambda: self.evaluate(inputs))
+
+    def allowance(self, inputs: InputsT) -> Allowance:
+        """The error bound of ``inputs`` under the profile of their dtype."""
+        profile = self.profile(inputs.dtype)
+        return self._once(
+            "allowance", inputs, lambda: self.bound(inputs, self.exact(inputs), profile)
+        )
+
+    def judge(self, inputs: InputsT, outcome: Outcome) -> Verdict:
+        """Compare an outcome with the float64 reference, on the rows that are defined."""
+        if (problem := self.unusable(inputs, outcome)) is not None:
+            return problem
+        facts = compare(
+            outcome.output,
+            self.exact(inputs).output,
+            self.allowance(inputs),
+            dtype=inputs.dtype,
+            rows=self.defined_rows(inputs),
+        )
+        return self.verdict(facts, inputs, kind="outside-bound", than=self.reference)
 
     def same(
         self,
@@ -188,21 +215,23 @@ class SubjectOf(ABC, Generic[CaseT, DomainT, InputsT]):
 
         The bound of ``inputs`` (whose rows are compared) plus ``slack``, the bound of the other.
         """
-        own = self.allowance(inputs)
-        both = Allowance(
-            allowed=own.allowed + slack,
-            furthest=own.furthest,
-            natural=own.natural,
-            in_domain=own.in_domain,
-        )
-        seen = self.exact(inputs).seen > 0
-        facts = compare(
-            actual, expected, both, dtype=inputs.dtype, rows=seen if rows is None else rows & seen
-        )
+        own, defined = self.allowance(inputs), self.defined_rows(inputs)
+        if rows is not None:
+            defined = rows if defined is None else rows & defined
+        both = replace(own, allowed=own.allowed + slack)
+        facts = compare(actual, expected, both, dtype=inputs.dtype, rows=defined)
         return self.verdict(facts, inputs, kind=kind, than=than)
 
 
-class Subject(SubjectOf[AttentionCase, Domain, AttentionInputs]):
+class AttentionSubject(SubjectOf[CaseT, DomainT, InputsT, Attention]):
+    """What the laws of a softmax-weighted sum ``[B, H, Sq, Dv]`` are checked on."""
+
+    def defined_rows(self, inputs: InputsT) -> Array:
+        """The rows that see at least one key."""
+        return self.exact(inputs).seen > 0
+
+
+class Subject(AttentionSubject[AttentionCase, Domain, AttentionInputs]):
     """What the laws of attention are checked on."""
 
     def inputs(self, case: AttentionCase) -> AttentionInputs:
@@ -222,14 +251,13 @@ class Subject(SubjectOf[AttentionCase, Domain, AttentionInputs]):
         return (*inputs.query.shape[:3], inputs.value.shape[3])
 
 
-def whereabouts(wrong: Array) -> str:
-    """In words, the part of a ``[B, H, Sq, Dv]`` output that holds every wrong element."""
-    names = ("batch row", "query head", "query", "channel")
+def whereabouts(wrong: Array, axes: tuple[str, ...] = AXES) -> str:
+    """In words, the part of an output, its axes called ``axes``, that holds every wrong element."""
     found = []
-    for axis, name in enumerate(names):
+    for axis, name in enumerate(axes):
         others = tuple(a for a in range(wrong.ndim) if a != axis)
         hit = np.flatnonzero(wrong.any(axis=others))
-        if 0 < len(hit) < wrong.shape[axis] and (len(hit) <= 3):
-            listed = ", ".join(str(i) for i in hit)
+        if 0 < len(hit) < wrong.shape[axis] and len(hit) <= 3:
+            listed = ", ".join(str(place) for place in hit)
             found.append(f"{name}{'' if len(hit) == 1 else 's'} {listed}")
     return "all in " + ", ".join(found) if found else "spread over the whole output"

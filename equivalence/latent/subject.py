@@ -10,10 +10,10 @@ from equivalence.latent.inputs import LatentInputs, latent_inputs
 from equivalence.latent.reference import latent_attention
 from equivalence.profiles import Profile
 from equivalence.reference import Attention
-from equivalence.subject import SubjectOf
+from equivalence.subject import AttentionSubject
 
 
-class MlaSubject(SubjectOf[MlaCase, MlaDomain, LatentInputs]):
+class MlaSubject(AttentionSubject[MlaCase, MlaDomain, LatentInputs]):
     """What the laws of latent attention are checked on."""
 
     def inputs(self, case: MlaCase) -> LatentInputs:

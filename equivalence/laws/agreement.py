@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from equivalence.bounds import Allowance, combination_error, lse_allowance
+from equivalence.bounds import combination_error, lse_allowance
 from equivalence.case import AttentionCase
 from equivalence.compare import compare
 from equivalence.domain import Domain
 from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs
+from equivalence.laws.alike import what_rows_hold
 from equivalence.laws.law import law
 from equivalence.masks import Mask
 from equivalence.subject import Subject
@@ -37,12 +38,7 @@ def within_hull(case: AttentionCase, subject: Subject) -> Verdict:
     actual = outcome.output
     slack = combination_error(inputs, exact, subject.profile(inputs.dtype))
     nearest = np.clip(actual, low, high)
-    limits = Allowance(
-        allowed=slack,
-        furthest=subject.allowance(inputs).furthest,
-        natural=subject.allowance(inputs).natural,
-        in_domain=subject.allowance(inputs).in_domain,
-    )
+    limits = replace(subject.allowance(inputs), allowed=slack)
     nearest = np.where(np.isfinite(actual), nearest, exact.output)
     facts = compare(actual, nearest, limits, dtype=inputs.dtype, rows=exact.seen > 0)
     return subject.verdict(
@@ -77,7 +73,7 @@ def _with_empty_rows(case: AttentionCase, domain: Domain) -> AttentionCase | Non
     if mask is not None and "q" in mask.axes:
         if mask.hidden != "-inf":
             return None
-        return case.but(mask=_but(mask, empty_rows=max(1, mask.empty_rows)))
+        return case.but(mask=replace(mask, empty_rows=max(1, mask.empty_rows)))
     if case.kv_lengths is not None and 0 in case.kv_lengths:
         return case
     if case.causal == "lower_right" and case.q_len > case.kv_len:
@@ -87,12 +83,6 @@ def _with_empty_rows(case: AttentionCase, domain: Domain) -> AttentionCase | Non
         form = domain.masks[case.seed % len(domain.masks)]
         return case.but(mask=Mask(form=form, empty_rows=1))
     return None
-
-
-def _but(mask: Mask, **changes: Any) -> Mask:
-    from dataclasses import replace
-
-    return replace(mask, **changes)
 
 
 @law("masked-rows", adapt=_with_empty_rows)
@@ -111,7 +101,7 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
     if policy is None:
         return Verdict(
             status="inapplicable",
-            remarks=(f"rows that see no key hold {_what_is_there(actual[empty])}",),
+            remarks=(f"rows that see no key hold {what_rows_hold(actual[empty])}",),
         )
     if inputs.sinks is not None:
         policy = "zeros"  # not a matter of policy: the sink takes the whole row and has no value
@@ -134,7 +124,7 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
         Trouble(
             kind="masked-rows",
             text=(
-                f"a row that sees no key holds {_what_is_there(actual[wrong])} "
+                f"a row that sees no key holds {what_rows_hold(actual[wrong])} "
                 f"at output{list(index)}, declared {policy}"
             ),
             index=index,
@@ -143,14 +133,6 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
             total=int(empty.sum()),
         )
     )
-
-
-def _what_is_there(numbers: Array) -> str:
-    if not numbers.any():
-        return "zeros"
-    if np.isnan(numbers).all():
-        return "NaN"
-    return "finite numbers" if np.isfinite(numbers).all() else "NaN or infinity in places"
 
 
 @law("log-sum-exp")

@@ -12,9 +12,9 @@ from equivalence.caches.inputs import CacheInputs
 from equivalence.caches.program import Program
 from equivalence.caches.subject import CacheSubject
 from equivalence.dtypes import Array, format_of, rounded
+from equivalence.laws.alike import pieces_repeat, untouched, where_declared
 from equivalence.laws.caches import compared
 from equivalence.laws.law import law
-from equivalence.laws.packed import nan_verdict
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
 LARGEST_PAGE: Final = 256
@@ -77,9 +77,7 @@ def cache_forgotten_nan_is_ignored(case: CacheCase, subject: CacheSubject) -> Ve
     inputs = subject.inputs(case)
     other = _with_rollback(case, inputs, float("nan"))
     verdict = compared(subject, inputs, other, "nan-leak", "itself without a rollback")
-    if verdict.status in ("inapplicable", "refused"):
-        return verdict
-    return nan_verdict(verdict, subject, "truncated tokens")
+    return where_declared(verdict, subject, "truncated tokens")
 
 
 def _padded(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
@@ -133,9 +131,7 @@ def cache_padding_nan_is_ignored(case: CacheCase, subject: CacheSubject) -> Verd
     inputs = subject.inputs(case)
     other = _repadded(inputs, case.seed, float("nan"))
     verdict = compared(subject, inputs, other, "nan-leak", "itself with other padding")
-    if verdict.status in ("inapplicable", "refused"):
-        return verdict
-    return nan_verdict(verdict, subject, "padding")
+    return where_declared(verdict, subject, "padding")
 
 
 @law("cache-unwritten-memory-does-not-matter", kind="kv_cache")
@@ -182,35 +178,18 @@ def cache_bytes(case: CacheCase, subject: CacheSubject) -> Verdict:
 @law("cache-inputs-are-not-modified", kind="kv_cache")
 def cache_inputs_are_not_modified(case: CacheCase, subject: CacheSubject) -> Verdict:
     """append and attend leave their arguments as they were."""
-    inputs = subject.inputs(case)
-    outcome = subject.call(inputs)
-    if outcome.status != "returned":
-        return INAPPLICABLE
-    if not outcome.mutated:
-        return HELD
-    text = f"the cache wrote to its {', '.join(outcome.mutated)}"
-    return broken(Trouble(kind="input-mutation", text=text))
+    return untouched(subject.call(subject.inputs(case)), "the cache")
 
 
 @law("cache-repeats-itself", kind="kv_cache")
 def cache_repeats_itself(case: CacheCase, subject: CacheSubject) -> Verdict:
     """A fresh cache gives the same answers, bit for bit where the factory declares it."""
-    inputs = subject.inputs(case)
-    first = subject.call(inputs)
-    if not subject.sound(inputs, first):
-        return INAPPLICABLE
-    second = subject.call_again(inputs)
-    if (problem := subject.unusable(inputs, second)) is not None:
-        return problem
-    assert first.stored is not None
-    assert second.stored is not None
-    if first.stored.tobytes() == second.stored.tobytes():
-        return HELD
-    if subject.declared.deterministic:
-        return broken(Trouble(kind="not-repeatable", text="a fresh cache gives other bits"))
-    pairs = [(piece, piece) for piece in inputs.pieces]
-    than = "the answers of another fresh cache"
-    return subject.same_pieces(pairs, second, first, kind="not-repeatable", than=than)
+    return pieces_repeat(
+        subject,
+        subject.inputs(case),
+        text="a fresh cache gives other bits",
+        than="the answers of another fresh cache",
+    )
 
 
 def _filled(case: CacheCase, domain: CacheDomain) -> CacheCase | None:

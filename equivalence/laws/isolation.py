@@ -7,13 +7,12 @@ import numpy as np
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
 from equivalence.inputs import AttentionInputs
+from equivalence.laws.alike import CLEARLY_SEEN, row_alone, where_declared
 from equivalence.laws.law import law
 from equivalence.masks import Mask
 from equivalence.subject import Subject
 from equivalence.transforms import refill_slots, take_batch, unread_slots
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
-
-CLEARLY_SEEN = 2.0**-6
 
 
 def _something_hidden(case: AttentionCase, domain: Domain) -> AttentionCase | None:
@@ -84,21 +83,7 @@ def hidden_nan_is_ignored(case: AttentionCase, subject: Subject) -> Verdict:
         kind="nan-leak",
         than="itself after hidden keys and values became NaN",
     )
-    if subject.declared.hidden_nan == "ignored":
-        if verdict.trouble is not None and verdict.trouble.kind == "non-finite":
-            return broken(_renamed(verdict.trouble, "nan-leak"))
-        return verdict
-    leaks = verdict.status == "broken"
-    return Verdict(
-        status="inapplicable",
-        remarks=(f"NaN in hidden slots {'leaks' if leaks else 'is ignored'}",),
-    )
-
-
-def _renamed(trouble: Trouble, kind: str) -> Trouble:
-    from dataclasses import replace
-
-    return replace(trouble, kind=kind)
+    return where_declared(verdict, subject, "hidden slots")
 
 
 def _telling(case: AttentionCase, domain: Domain) -> AttentionCase | None:
@@ -172,37 +157,4 @@ def batch_rows_are_independent(case: AttentionCase, subject: Subject) -> Verdict
     """A batch row alone gives what it gives in its batch, bit for bit where declared."""
     inputs = subject.inputs(case)
     row = case.seed % case.batch_size
-    alone = take_batch(inputs, np.array([row]))
-    whole, one = subject.call(inputs), subject.call(alone)
-    if not subject.sound(inputs, whole):
-        return INAPPLICABLE
-    if (problem := subject.unusable(alone, one)) is not None:
-        return problem
-    if subject.declared.batch_invariant:
-        assert whole.stored is not None
-        assert one.stored is not None
-        different = whole.stored[row] != one.stored[0]
-        both_nan = np.isnan(whole.output[row]) & np.isnan(one.output[0])
-        different = different & ~both_nan
-        if different.any():
-            index = tuple(int(i) for i in np.argwhere(different)[0])
-            return broken(
-                Trouble(
-                    kind="batch-dependence",
-                    text=f"batch row {row} alone gives other bits at output{[0, *index]}",
-                    index=(0, *index),
-                    got=float(one.output[0][index]),
-                    expected=float(whole.output[row][index]),
-                    outside=int(different.sum()),
-                    total=different.size,
-                )
-            )
-    return subject.same(
-        alone,
-        one.output,
-        whole.output[row : row + 1],
-        slack=subject.allowance(inputs).allowed[row : row + 1],
-        rows=subject.allowance(inputs).in_domain[row : row + 1],
-        kind="batch-dependence",
-        than=f"batch row {row} of the whole batch",
-    )
+    return row_alone(subject, inputs, take_batch(inputs, np.array([row])), row)

@@ -6,16 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from equivalence.dtypes import Array
 from equivalence.latent.case import MlaCase
 from equivalence.latent.domain import MlaDomain
 from equivalence.latent.inputs import OPERANDS
 from equivalence.latent.subject import MlaSubject
 from equivalence.latent.transforms import refill_tokens, take_batch
+from equivalence.laws.alike import (
+    CLEARLY_SEEN,
+    as_contiguous,
+    repeats,
+    row_alone,
+    untouched,
+    what_rows_hold,
+    where_declared,
+)
 from equivalence.laws.law import law
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
-
-CLEARLY_SEEN = 2.0**-6
 
 
 @law("mla-agrees-with-float64", kind="mla")
@@ -28,13 +34,7 @@ def agrees_with_float64(case: MlaCase, subject: MlaSubject) -> Verdict:
 @law("mla-inputs-are-not-modified", kind="mla")
 def inputs_are_not_modified(case: MlaCase, subject: MlaSubject) -> Verdict:
     """A call leaves its six tensors, and the memory around them, as they were."""
-    outcome = subject.call(subject.inputs(case))
-    if outcome.status != "returned":
-        return INAPPLICABLE
-    if not outcome.mutated:
-        return HELD
-    text = f"the call wrote to its {', '.join(outcome.mutated)}"
-    return broken(Trouble(kind="input-mutation", text=text))
+    return untouched(subject.call(subject.inputs(case)))
 
 
 def _strided(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
@@ -61,21 +61,7 @@ def unused_slots_do_not_matter(case: MlaCase, subject: MlaSubject) -> Verdict:
 
 
 def _other_memory(case: MlaCase, subject: MlaSubject, *, kind: str) -> Verdict:
-    inputs = subject.inputs(case)
-    plain = inputs.but(memory="contiguous")
-    strided, flat = subject.call(inputs), subject.call(plain)
-    if not subject.sound(plain, flat):
-        return INAPPLICABLE
-    if (problem := subject.unusable(inputs, strided)) is not None:
-        return problem
-    verdict = subject.same(
-        inputs,
-        strided.output,
-        flat.output,
-        slack=subject.allowance(inputs).allowed,
-        kind=kind,
-        than=f"itself on contiguous tensors (memory is {case.memory!r})",
-    )
+    verdict = as_contiguous(subject, subject.inputs(case), kind=kind)
     if verdict.trouble is not None and verdict.trouble.kind == "non-finite":
         # The memory around the tensors is NaN: reading it is the fault, not the NaN.
         return broken(replace(verdict.trouble, kind=kind))
@@ -93,77 +79,13 @@ def batch_rows_are_independent(case: MlaCase, subject: MlaSubject) -> Verdict:
     """A batch row alone gives what it gives in its batch, bit for bit where declared."""
     inputs = subject.inputs(case)
     row = case.seed % case.batch_size
-    alone = take_batch(inputs, np.array([row]))
-    whole, one = subject.call(inputs), subject.call(alone)
-    if not subject.sound(inputs, whole):
-        return INAPPLICABLE
-    if (problem := subject.unusable(alone, one)) is not None:
-        return problem
-    if subject.declared.batch_invariant:
-        assert whole.stored is not None
-        assert one.stored is not None
-        if (different := _other_bits(whole.stored[row : row + 1], one.stored)) is not None:
-            return broken(
-                Trouble(
-                    kind="batch-dependence",
-                    text=f"batch row {row} alone gives other bits at output{list(different)}",
-                    index=different,
-                    got=float(one.output[different]),
-                    expected=float(whole.output[row : row + 1][different]),
-                )
-            )
-    allowed = subject.allowance(inputs)
-    return subject.same(
-        alone,
-        one.output,
-        whole.output[row : row + 1],
-        slack=allowed.allowed[row : row + 1],
-        rows=allowed.in_domain[row : row + 1],
-        kind="batch-dependence",
-        than=f"batch row {row} of the whole batch",
-    )
+    return row_alone(subject, inputs, take_batch(inputs, np.array([row])), row)
 
 
 @law("mla-repeats-itself", kind="mla")
 def repeats_itself(case: MlaCase, subject: MlaSubject) -> Verdict:
     """A repeated call gives the same answer, bit for bit where the target declares it."""
-    inputs = subject.inputs(case)
-    first = subject.call(inputs)
-    if not subject.sound(inputs, first):
-        return INAPPLICABLE
-    second = subject.call_again(inputs)
-    if (problem := subject.unusable(inputs, second)) is not None:
-        return problem
-    assert first.stored is not None
-    assert second.stored is not None
-    if (different := _other_bits(first.stored, second.stored)) is None:
-        return HELD
-    if subject.declared.deterministic:
-        return broken(
-            Trouble(
-                kind="not-repeatable",
-                text=f"a repeated call gives other bits at output{list(different)}",
-                index=different,
-                got=float(second.output[different]),
-                expected=float(first.output[different]),
-            )
-        )
-    verdict = subject.same(
-        inputs,
-        second.output,
-        first.output,
-        slack=subject.allowance(inputs).allowed,
-        kind="not-repeatable",
-        than="its own first answer to the same call",
-    )
-    return replace(verdict, remarks=("a repeated call gives other bits",))
-
-
-def _other_bits(first: Array, second: Array) -> tuple[int, ...] | None:
-    """The first index at which two stored outputs differ; NaN equals NaN."""
-    both_nan = np.isnan(first.astype(np.float64)) & np.isnan(second.astype(np.float64))
-    different = np.argwhere((first != second) & ~both_nan)
-    return tuple(int(i) for i in different[0]) if len(different) else None
+    return repeats(subject, subject.inputs(case))
 
 
 @law("mla-visible-nan-is-kept", kind="mla")
@@ -207,7 +129,7 @@ def visible_nan_is_kept(case: MlaCase, subject: MlaSubject) -> Verdict:
     )
 
 
-def _later_tokens(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
+def later_tokens(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
     """At least two queries and two tokens, so that the first query does not see the last token."""
     if domain.q_lens is not None and max(domain.q_lens) < 2:
         return None
@@ -222,7 +144,7 @@ def _later_tokens(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
     return case.but(**changes) if changes else case
 
 
-@law("mla-hidden-nan-is-ignored", kind="mla", adapt=_later_tokens)
+@law("mla-hidden-nan-is-ignored", kind="mla", adapt=later_tokens)
 def hidden_nan_is_ignored(case: MlaCase, subject: MlaSubject) -> Verdict:
     """NaN in a token that a query does not see never reaches its output, where declared."""
     inputs = subject.inputs(case)
@@ -247,12 +169,7 @@ def hidden_nan_is_ignored(case: MlaCase, subject: MlaSubject) -> Verdict:
         kind="nan-leak",
         than="itself after the last token became NaN",
     )
-    if subject.declared.hidden_nan == "ignored":
-        if verdict.trouble is not None:
-            return broken(replace(verdict.trouble, kind="nan-leak"))
-        return verdict
-    leaks = "leaks" if verdict.status == "broken" else "is ignored"
-    return Verdict(status="inapplicable", remarks=(f"NaN in later tokens {leaks}",))
+    return where_declared(verdict, subject, "later tokens")
 
 
 def _with_empty_rows(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
@@ -275,7 +192,7 @@ def masked_rows(case: MlaCase, subject: MlaSubject) -> Verdict:
     if not empty.any():
         return INAPPLICABLE
     actual, policy = outcome.output, subject.declared.masked_rows
-    found = _what_is_there(actual[empty])
+    found = what_rows_hold(actual[empty])
     if policy in (None, "uniform"):
         remark = f"rows that see no token hold {found}"
         return Verdict(status="inapplicable", remarks=(remark,))
@@ -300,11 +217,3 @@ def masked_rows(case: MlaCase, subject: MlaSubject) -> Verdict:
             total=int(empty.sum()),
         )
     )
-
-
-def _what_is_there(numbers: Array) -> str:
-    if not numbers.any():
-        return "zeros"
-    if np.isnan(numbers).all():
-        return "NaN"
-    return "finite numbers" if np.isfinite(numbers).all() else "NaN or infinity in places"

@@ -10,7 +10,7 @@ from equivalence.latent.inputs import LatentInputs
 from equivalence.latent.subject import MlaSubject
 from equivalence.latent.transforms import refill_tokens, take_queries, take_tokens
 from equivalence.laws.law import law
-from equivalence.laws.mla import _later_tokens
+from equivalence.laws.mla import later_tokens
 from equivalence.verdict import INAPPLICABLE, Verdict
 
 MOST_STEPS = 8
@@ -20,7 +20,7 @@ def _any_lengths(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
     """A prefill of two tokens or more, over at least its own tokens, of free lengths."""
     if domain.q_lens is not None or domain.kv_lens is not None:
         return None
-    return _later_tokens(case, domain)
+    return later_tokens(case, domain)
 
 
 def _full_sequence(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
@@ -31,7 +31,7 @@ def _full_sequence(case: MlaCase, domain: MlaDomain) -> MlaCase | None:
     return case.but(q_len=length, kv_len=length)
 
 
-@law("mla-causality", kind="mla", adapt=_later_tokens)
+@law("mla-causality", kind="mla", adapt=later_tokens)
 def causality(case: MlaCase, subject: MlaSubject) -> Verdict:
     """A later token never changes an earlier output."""
     inputs = subject.inputs(case)

@@ -6,10 +6,11 @@ import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
+from equivalence.laws.alike import repeats
 from equivalence.laws.law import law
 from equivalence.subject import Subject
 from equivalence.transforms import refill_slots, take_keys, take_queries
-from equivalence.verdict import INAPPLICABLE, Trouble, Verdict, broken
+from equivalence.verdict import INAPPLICABLE, Verdict
 
 
 def _causal(case: AttentionCase, domain: Domain) -> AttentionCase | None:
@@ -135,43 +136,4 @@ def chunks_equal_prefill(case: AttentionCase, subject: Subject) -> Verdict:
 @law("repeats-itself")
 def repeats_itself(case: AttentionCase, subject: Subject) -> Verdict:
     """A repeated call gives the same answer, bit for bit where the target declares it."""
-    inputs = subject.inputs(case)
-    first = subject.call(inputs)
-    if not subject.sound(inputs, first):
-        return INAPPLICABLE
-    second = subject.call_again(inputs)
-    if (problem := subject.unusable(inputs, second)) is not None:
-        return problem
-    assert first.stored is not None
-    assert second.stored is not None
-    equal = first.stored.tobytes() == second.stored.tobytes()
-    if equal:
-        return Verdict(status="held")
-    if subject.declared.deterministic:
-        different = first.stored != second.stored
-        index = tuple(int(i) for i in np.argwhere(different)[0])
-        return broken(
-            Trouble(
-                kind="not-repeatable",
-                text=f"a repeated call gives other bits at output{list(index)}",
-                index=index,
-                got=float(second.output[index]),
-                expected=float(first.output[index]),
-                outside=int(different.sum()),
-                total=different.size,
-            )
-        )
-    verdict = subject.same(
-        inputs,
-        second.output,
-        first.output,
-        slack=subject.allowance(inputs).allowed,
-        kind="not-repeatable",
-        than="its own first answer to the same call",
-    )
-    return Verdict(
-        status=verdict.status,
-        used=verdict.used,
-        trouble=verdict.trouble,
-        remarks=("a repeated call gives other bits",),
-    )
+    return repeats(subject, subject.inputs(case))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from equivalence.dtypes import Array, rounded
+from equivalence.laws.alike import pieces_repeat, refuses, untouched, where_declared
 from equivalence.laws.law import law
 from equivalence.packed.case import VarlenCase
 from equivalence.packed.domain import PackedDomain
 from equivalence.packed.inputs import VarlenInputs
-from equivalence.piecewise import PiecewiseSubject
-from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
+from equivalence.piecewise import PiecewiseSubject, combined
+from equivalence.verdict import INAPPLICABLE, Verdict
 
 
 @law("packed-agrees-with-float64", kind="varlen")
@@ -125,18 +124,7 @@ def packed_neighbour_nan_is_ignored(case: VarlenCase, subject: PiecewiseSubject)
     verdict = subject.same_pieces(
         pairs, second, whole, kind="nan-leak", than="itself beside neighbours of NaN"
     )
-    return nan_verdict(verdict, subject, "a neighbour")
-
-
-def nan_verdict(verdict: Verdict, subject: PiecewiseSubject, where: str) -> Verdict:
-    """Judge a leak of NaN where its absence is declared, and report it elsewhere."""
-    if subject.declared.hidden_nan == "ignored":
-        if verdict.trouble is not None and verdict.trouble.kind == "non-finite":
-            return broken(replace(verdict.trouble, kind="nan-leak"))
-        return verdict
-    leaks = verdict.status == "broken"
-    remark = f"NaN in {where} {'leaks' if leaks else 'is ignored'}"
-    return Verdict(status="inapplicable", remarks=(remark,))
+    return where_declared(verdict, subject, "a neighbour")
 
 
 def _with_empty(case: VarlenCase, domain: PackedDomain) -> VarlenCase | None:
@@ -215,52 +203,37 @@ def packed_decode_equals_prefill(case: VarlenCase, subject: PiecewiseSubject) ->
     second = subject.call(step)
     if (problem := subject.unusable(step, second)) is not None:
         return problem
-    for mine, other in zip(step.pieces, inputs.pieces, strict=True):
-        slack = subject.allowance(other).allowed[:, :, -1:]
-        expected = other.take(whole.output)[:, :, -1:]
-        than = "the last row of its own prefill"
-        actual = mine.take(second.output)
-        verdict = subject.against(mine, actual, expected, slack, "disagreement", than)
-        if verdict.status == "broken":
-            return verdict
-    return HELD
+    than = "the last row of its own prefill"
+    return combined(
+        subject.against(
+            mine,
+            mine.take(second.output),
+            other.take(whole.output)[:, :, -1:],
+            subject.allowance(other).allowed[:, :, -1:],
+            "disagreement",
+            than,
+        )
+        for mine, other in zip(step.pieces, inputs.pieces, strict=True)
+    )
 
 
 @law("packed-inputs-are-not-modified", kind="varlen")
 @law("paged-inputs-are-not-modified", kind="paged")
 def inputs_are_not_modified(case: object, subject: PiecewiseSubject) -> Verdict:
     """A call leaves its inputs, and the memory around them, as they were."""
-    inputs = subject.inputs(case)
-    outcome = subject.call(inputs)
-    if outcome.status != "returned":
-        return INAPPLICABLE
-    if not outcome.mutated:
-        return HELD
-    text = f"the call wrote to its {', '.join(outcome.mutated)}"
-    return broken(Trouble(kind="input-mutation", text=text))
+    return untouched(subject.call(subject.inputs(case)))
 
 
 @law("packed-repeats-itself", kind="varlen")
 @law("paged-repeats-itself", kind="paged")
 def repeats_itself(case: object, subject: PiecewiseSubject) -> Verdict:
     """A repeated call gives the same answer, bit for bit where the target declares it."""
-    inputs = subject.inputs(case)
-    first = subject.call(inputs)
-    if not subject.sound(inputs, first):
-        return INAPPLICABLE
-    second = subject.call_again(inputs)
-    if (problem := subject.unusable(inputs, second)) is not None:
-        return problem
-    assert first.stored is not None
-    assert second.stored is not None
-    if first.stored.tobytes() == second.stored.tobytes():
-        return HELD
-    if subject.declared.deterministic:
-        text = "a repeated call gives other bits"
-        return broken(Trouble(kind="not-repeatable", text=text))
-    pairs = [(piece, piece) for piece in inputs.pieces]
-    than = "its own first answer to the same call"
-    return subject.same_pieces(pairs, second, first, kind="not-repeatable", than=than)
+    return pieces_repeat(
+        subject,
+        subject.inputs(case),
+        text="a repeated call gives other bits",
+        than="its own first answer to the same call",
+    )
 
 
 @law("packed-bad-head-counts-are-refused", kind="varlen")
@@ -274,10 +247,5 @@ def bad_head_counts_are_refused(case: object, subject: PiecewiseSubject) -> Verd
         return INAPPLICABLE
     query = np.concatenate([inputs.query, np.take(inputs.query, [0], axis=heads)], axis=heads)
     uneven = inputs.but(query=query, kv_head_of=np.append(inputs.kv_head_of, 0))
-    outcome = subject.call_again(uneven)
-    if outcome.status in ("refused", "raised"):
-        return HELD
-    if outcome.status != "returned":
-        return subject.unusable(uneven, outcome) or HELD
     text = f"{query.shape[heads]} query heads over {kv_heads} key/value heads got an answer"
-    return broken(Trouble(kind="answered-refusal", text=text))
+    return refuses(subject, uneven, text=text)

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from equivalence.dtypes import rounded
+from equivalence.laws.alike import where_declared
 from equivalence.laws.law import law
-from equivalence.laws.packed import nan_verdict
 from equivalence.packed.case import PagedCase
 from equivalence.packed.domain import PackedDomain
 from equivalence.packed.inputs import PagedInputs
@@ -93,9 +93,7 @@ def stale_page_nan_is_ignored(case: PagedCase, subject: PiecewiseSubject) -> Ver
     other = _refilled(inputs, case.seed, float("nan"))
     than = "itself with NaN in unused slots"
     verdict = _compared(subject, inputs, other, "nan-leak", than)
-    if verdict.status in ("inapplicable", "refused"):
-        return verdict
-    return nan_verdict(verdict, subject, "unused slots of pages")
+    return where_declared(verdict, subject, "unused slots of pages")
 
 
 def _refilled(inputs: PagedInputs, seed: int, number: float | None) -> PagedInputs:

@@ -93,9 +93,7 @@ def norms_are_kept(case: RotaryCase, subject: RotarySubject) -> Verdict:
         inputs, subject.exact(inputs), subject.profile(inputs.dtype), subject.declared.tables
     )
     facts = compare(actual, expected, limits, dtype=inputs.dtype)
-    return subject.verdict(
-        facts, inputs, kind="disagreement", than="the length of its pair", by_channel=False
-    )
+    return subject.plain_verdict(facts, inputs, kind="disagreement", than="the length of its pair")
 
 
 def _at_zero(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
@@ -195,7 +193,7 @@ def _same_scores(
         in_domain=subject.allowance(inputs).in_domain,
     )
     facts = compare(scores[0], scores[1], both, dtype="float64")
-    verdict = subject.verdict(facts, inputs, kind="disagreement", than=than, by_channel=False)
+    verdict = subject.plain_verdict(facts, inputs, kind="disagreement", than=than)
     if verdict.trouble is None:
         return verdict
     query_slot, key_slot = facts.index[2:]

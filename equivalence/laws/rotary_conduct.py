@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from equivalence.laws.alike import as_contiguous, repeats, row_alone, untouched
 from equivalence.laws.law import law
 from equivalence.rope.case import RotaryCase
 from equivalence.rope.domain import RotaryDomain
 from equivalence.rope.inputs import RotaryInputs
 from equivalence.rope.scaling import SWITCHING
 from equivalence.rope.subject import RotarySubject
-from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
+from equivalence.verdict import INAPPLICABLE, Verdict
 
 
 def take_tokens(inputs: RotaryInputs, index: np.ndarray) -> RotaryInputs:
@@ -122,13 +123,7 @@ def heads_are_turned_alike(case: RotaryCase, subject: RotarySubject) -> Verdict:
 @law("rotary-inputs-are-not-modified", kind="rotary")
 def inputs_are_not_modified(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """A call leaves the tensor, the memory around it and the positions as they were."""
-    outcome = subject.call(subject.inputs(case))
-    if outcome.status != "returned":
-        return INAPPLICABLE
-    if not outcome.mutated:
-        return HELD
-    text = f"the call wrote to its {', '.join(outcome.mutated)}"
-    return broken(Trouble(kind="input-mutation", text=text))
+    return untouched(subject.call(subject.inputs(case)))
 
 
 def _strided(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
@@ -141,55 +136,13 @@ def _strided(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
 @law("rotary-strides-do-not-matter", kind="rotary", adapt=_strided)
 def strides_do_not_matter(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """The same numbers behind other strides give the same output."""
-    inputs = subject.inputs(case)
-    plain = inputs.but(memory="contiguous")
-    strided, flat = subject.call(inputs), subject.call(plain)
-    if not subject.sound(plain, flat):
-        return INAPPLICABLE
-    if (problem := subject.unusable(inputs, strided)) is not None:
-        return problem
-    return subject.same(
-        inputs,
-        strided.output,
-        flat.output,
-        slack=subject.allowance(inputs).allowed,
-        kind="strides",
-        than=f"itself on contiguous tensors (memory is {case.memory!r})",
-    )
+    return as_contiguous(subject, subject.inputs(case), kind="strides")
 
 
 @law("rotary-repeats-itself", kind="rotary")
 def repeats_itself(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """A repeated call gives the same answer, bit for bit where the target declares it."""
-    inputs = subject.inputs(case)
-    first = subject.call(inputs)
-    if not subject.sound(inputs, first):
-        return INAPPLICABLE
-    second = subject.call_again(inputs)
-    if (problem := subject.unusable(inputs, second)) is not None:
-        return problem
-    assert first.stored is not None
-    assert second.stored is not None
-    if first.stored.tobytes() == second.stored.tobytes():
-        return HELD
-    if subject.declared.deterministic:
-        index = tuple(int(i) for i in np.argwhere(first.stored != second.stored)[0])
-        text = f"a repeated call gives other bits at output{list(index)}"
-        return broken(Trouble(kind="not-repeatable", text=text, index=index))
-    verdict = subject.same(
-        inputs,
-        second.output,
-        first.output,
-        slack=subject.allowance(inputs).allowed,
-        kind="not-repeatable",
-        than="its own first answer to the same call",
-    )
-    return Verdict(
-        status=verdict.status,
-        used=verdict.used,
-        trouble=verdict.trouble,
-        remarks=("a repeated call gives other bits",),
-    )
+    return repeats(subject, subject.inputs(case))
 
 
 def _several_rows(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
@@ -213,26 +166,4 @@ def batch_rows_are_independent(case: RotaryCase, subject: RotarySubject) -> Verd
     # The row that sets the length, so that scaling by length sees the same.
     rows = inputs.by_row
     row = case.batch_size - 1 if len(rows) == 1 else int(np.argmax(rows.max(axis=1)))
-    alone = take_rows(inputs, np.array([row]))
-    whole, one = subject.call(inputs), subject.call(alone)
-    if not subject.sound(inputs, whole):
-        return INAPPLICABLE
-    if (problem := subject.unusable(alone, one)) is not None:
-        return problem
-    if subject.declared.batch_invariant:
-        assert whole.stored is not None
-        assert one.stored is not None
-        different = whole.output[row] != one.output[0]
-        different &= ~(np.isnan(whole.output[row]) & np.isnan(one.output[0]))
-        if different.any():
-            index = (0, *(int(i) for i in np.argwhere(different)[0]))
-            text = f"batch row {row} alone gives other bits at output{list(index)}"
-            return broken(Trouble(kind="batch-dependence", text=text, index=index))
-    return subject.same(
-        alone,
-        one.output,
-        whole.output[row : row + 1],
-        slack=subject.allowance(inputs).allowed[row : row + 1],
-        kind="batch-dependence",
-        than=f"batch row {row} of the whole batch",
-    )
+    return row_alone(subject, inputs, take_rows(inputs, np.array([row])), row)
