@@ -122,6 +122,18 @@ def _graph(name: str, attribute: str) -> Backend:
     return _ours(name, f"coreml_graph:{attribute}", kind="converter", requires=("coremltools",))
 
 
+def _device(name: str, attribute: str) -> Backend:
+    """Core ML itself, on one compute unit of a Mac."""
+    return _ours(
+        name,
+        f"coreml_device:{attribute}",
+        kind="converter",
+        requires=("coremltools",),
+        platforms=("darwin",),
+        aborts=True,
+    )
+
+
 OURS: Final = (
     _ours("torch.repeat_kv", "torch_repeat_kv:attention"),
     _ours("torch.repeat_interleave", "torch_repeat_interleave:attention"),
@@ -175,6 +187,10 @@ OURS: Final = (
     _graph("coreml.export_strict", "export_strict"),
     _graph("coreml.trace_double", "trace_double"),
     _graph("coreml.export_double", "export_double"),
+    _device("coreml.device_cpu", "cpu_only"),
+    _device("coreml.device_gpu", "cpu_and_gpu"),
+    _device("coreml.device_ne", "cpu_and_ne"),
+    _device("coreml.device_all", "every_unit"),
     _ours(
         "coreai.export",
         "coreai_runtime:export",
