@@ -17,7 +17,8 @@ own word for it as ``type``:
 | broadcast | x | |
 | view | x | |
 | transpose | x | perm |
-| concat, stack | values | axis |
+| concat | values | axis, interleave |
+| stack | values | axis |
 | split | x | axis, sizes |
 | slice | x | index, as numpy takes it |
 | gather | x | axis, indices |

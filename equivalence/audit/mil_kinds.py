@@ -48,8 +48,6 @@ def kind_of(op: Any) -> str:
             return "tile" if _number(op, "reps") is not None else "opaque"
         case "softmax" | "reduce_sum" | "transpose":
             pass
-        case "concat":
-            return "opaque" if _number(op, "interleave") else "concat"
         case "split":
             return "split" if _axis(op) is not None else "opaque"
         case "slice_by_index" | "slice_by_size":
@@ -72,7 +70,11 @@ def attributes_of(op: Any, kind: str) -> dict[str, Any]:
             return {"equation": str(_number(op, "equation"))}
         case "conv":
             return {"groups": int(_number(op, "groups") or 1)}
-        case "softmax" | "concat" | "stack":
+        case "concat":
+            # Reshaping a stack becomes this: the operands' slices take turns.
+            interleave = bool(_number(op, "interleave"))
+            return {"axis": int(_number(op, "axis")), "interleave": interleave}
+        case "softmax" | "stack":
             return {"axis": int(_number(op, "axis"))}
         case "sum":
             axes = _number(op, "axes")

@@ -250,6 +250,9 @@ def _numbered(op: Op, numbers: dict[int, Numbers]) -> list[Numbers]:
             return [given[0].reshape(shape)]
         case "transpose":
             return [given[0].transpose(about["perm"])]
+        case "concat" if about["interleave"]:
+            axis = about["axis"] % len(shape)
+            return [np.stack(given, axis + 1).reshape(shape)]
         case "concat":
             return [np.concatenate(given, about["axis"])]
         case "stack":

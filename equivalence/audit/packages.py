@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,7 @@ def open_package(path: str | Path) -> Package:
         raise InvalidRequest(f"{path}: only {OPENED} holds a graph that can be read")
     if not path.is_dir():
         raise InvalidRequest(f"{path}: there is no such package")
-    if not (path / "Manifest.json").is_file():
-        raise InvalidRequest(f"{path}: it holds no Manifest.json, so it is no package")
+    _require_items(path)
     ct = coremltools()
     try:
         model = ct.models.MLModel(str(path), skip_model_load=True)
@@ -57,6 +57,22 @@ def open_package(path: str | Path) -> Package:
     return Package(
         program=_program(path, spec, weights), facts=_facts(spec), defaults=_defaults(spec)
     )
+
+
+def _require_items(path: Path) -> None:
+    """Refuse a package that lacks something that its manifest lists."""
+    manifest = path / "Manifest.json"
+    if not manifest.is_file():
+        raise InvalidRequest(f"{path}: it holds no Manifest.json, so it is no package")
+    try:
+        entries = json.loads(manifest.read_text(encoding="utf-8"))["itemInfoEntries"].values()
+        places = [str(entry["path"]) for entry in entries]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        raise InvalidRequest(f"{path}: its Manifest.json cannot be read") from None
+    for place in places:
+        if not (path / "Data" / place).exists():
+            what = "weights folder" if Path(place).name == "weights" else f"Data/{place}"
+            raise InvalidRequest(f"{path}: its {what} is missing")
 
 
 def _program(path: Path, spec: Any, weights: Path | None) -> Any:

@@ -9,7 +9,6 @@ from equivalence.audit.graph import Graph, Op, Value
 from equivalence.audit.numbering import Cone
 from equivalence.audit.sites import Read, Site
 
-
 # What treats each row of scores by itself, as far as shapes and axes allow.
 ROWWISE: Final = ("elementwise", "softmax")
 

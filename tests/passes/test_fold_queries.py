@@ -37,6 +37,7 @@ def gate(layout: Layout) -> tuple[float, Folded, Account, Account]:
 @example(layout=Layout(mixing="mean", num_kv_heads=1))
 @example(layout=Layout(way="index", q_len=3, mask="per_head", batch_size=2))
 @example(layout=Layout(num_kv_heads=1, batch_size=1, q_len=2))
+@example(layout=Layout(way="stack"))  # becomes one concat with interleave
 def test_folded_graph_computes_the_same_and_only_what_it_may_is_folded(layout: Layout) -> None:
     error, report, before, after = gate(layout)
     assert error <= CLOSE
