@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
@@ -27,7 +29,9 @@ def exported(
             name: {axis: _dim(dims, about) for axis, about in dynamic.get(name, {}).items()}
             for name in names
         }
-    with torch.no_grad():
+    # Where it fails it prints the whole graph as well as raising.
+    said = io.StringIO()
+    with torch.no_grad(), redirect_stderr(said), redirect_stdout(said):
         return torch.export.export(module, tuple(example), dynamic_shapes=shapes)
 
 
