@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from equivalence.report.charts import COLOURS, new_figure, save
-from equivalence.report.numbers import count
+from equivalence.report.numbers import count, counted
 from equivalence.report.tables import Table
 
 if TYPE_CHECKING:
@@ -19,21 +19,21 @@ def quality_table(study: Study, rows: list[Row], notes: list[str]) -> Table:
     uniform = math.log2(study.corpus.vocabulary)
     drawn = [
         (
-            f"{row.kv_heads} (control)" if not number else str(row.kv_heads),
+            str(row.kv_heads),
             f"{row.untrained:.3f}",
             _size(row.untrained_perplexity),
             f"{row.trained:.3f}",
             _size(row.trained_perplexity),
-            f"{row.gap:+.3f} ± {row.spread:.3f}" if number else "",
+            f"{row.gap:+.3f} ± {row.spread:.3f}" if number else "control",
             f"{row.train:.3f}",
             "/".join(map(str, row.best_steps)),
         )
         for number, row in enumerate(rows)
     ]
-    drawn.append(("uniform guess", f"{uniform:.3f}", _size(2**uniform), "", "", "", "", ""))
+    drawn.append(("uniform", f"{uniform:.3f}", _size(2**uniform), "", "", "", "", ""))
     headings = (
-        "kv heads", "bits before", "perplexity", "bits after", "perplexity after", "to control",
-        "train bits", "best steps",
+        "kv heads", "before", "perplexity", "after", "perplexity", "to control", "train",
+        "best steps",
     )  # fmt: skip
     return Table(
         headings=headings, rows=tuple(drawn), right=frozenset(headings[1:]), notes=tuple(notes)
@@ -46,11 +46,12 @@ def described(study: Study) -> list[str]:
     parts = ", ".join(f"{count(size)} {part}" for part, size in corpus.sizes().items())
     shape = plan.shape
     lines = [
+        "bits per token; a uniform guess knows nothing; train: the text trained on, at the end",
         f"{shape.num_layers} layers, {shape.num_heads} heads of {shape.head_dim}; "
         f"{corpus.source}: {parts} tokens",
         f"each model and the control: {plan.uptraining.steps} steps of "
         f"{plan.uptraining.batch_size} x {plan.uptraining.tokens} tokens, the same batches; "
-        f"scored on test at its best calibration step, mean of {len(plan.seeds)} seeds",
+        f"scored on test at its best calibration step, mean of {counted(len(plan.seeds), 'seed')}",
     ]
     if plan.pretraining is not None:
         lines.append(
