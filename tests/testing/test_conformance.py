@@ -34,18 +34,18 @@ def test_one_item_for_each_law_and_dtype() -> None:
     assert ("log-sum-exp", "float32") in items(declared)
 
 
-def test_an_item_runs_alone() -> None:
+def test_an_item_runs_alone(pytestconfig: pytest.Config) -> None:
     test = equivalence.conformance(grouped, dtypes=["float32"], examples=20)
     seen: dict[str, object] = {}
-    test("agrees-with-float64", "float32", seen.__setitem__)
+    test("agrees-with-float64", "float32", seen.__setitem__, pytestconfig)
     assert seen["equivalence.checks"] >= 15
     assert 0 < seen["equivalence.used"] <= 1
 
 
-def test_refusing_everything_is_not_green() -> None:
+def test_refusing_everything_is_not_green(pytestconfig: pytest.Config) -> None:
     test = equivalence.conformance(refuses, dtypes=["float32"])
     with pytest.raises(equivalence.Disagreement, match="not yet"):
-        test("agrees-with-float64", "float32", lambda name, value: None)
+        test("agrees-with-float64", "float32", lambda name, value: None, pytestconfig)
 
 
 @pytest.mark.parametrize(
