@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Account:
 
     macs: multiply-accumulates of all products; attention_macs: of scores and weighted values.
     constant_bytes: of every stored value, compressed as it is. unsized: values of unknown size,
-    counted as empty.
+    counted as empty. program: what the graph was read from, to be evaluated.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Account:
     weights: str
     unsized: int
     conditions: dict[str, str] = field(default_factory=dict)
+    program: Any = None
 
     @property
     def total_ops(self) -> int:

@@ -96,7 +96,9 @@ def audit_package(path: str | Path, *, conditions: dict[str, str] | None = None)
     """The account of a saved package. Raises InvalidRequest for what cannot be read."""
     package = open_package(path)
     graph = read_mil(package.program, facts=package.facts, defaults=package.defaults)
-    return account_of(graph, name=Path(path).name, conditions=conditions)
+    account = account_of(graph, name=Path(path).name, conditions=conditions)
+    account.program = package.program
+    return account
 
 
 def audit_recipe(
@@ -129,4 +131,5 @@ def audit_converter(
         raise InvalidRequest(f"{name}: what it returns has no .graph that is a MIL program")
     account = account_of(read_mil(program), name=name, conditions=recipe.conditions)
     account.conditions["converter"] = name
+    account.program = program
     return account

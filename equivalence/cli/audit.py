@@ -84,6 +84,10 @@ def audit(
             metavar="A,B", help="With --against: measured tokens a second of OTHER and of TARGET."
         ),
     ] = None,
+    outputs: Annotated[
+        bool,
+        typer.Option("--outputs", help="Evaluate every graph on the same numbers, and compare."),
+    ] = False,
     json: Json = None,
 ) -> int:
     """Count what a graph holds, repeats and moves. Bytes are logical, of the graph alone.
@@ -117,4 +121,12 @@ def audit(
             "dtype": dtype,
         },
     )
-    return auditing.run(target, asked, against=against, budget=limits, speeds=check, json=json)
+    return auditing.run(
+        target,
+        asked,
+        against=against,
+        budget=limits,
+        speeds=check,
+        outputs=outputs,
+        json=json,
+    )

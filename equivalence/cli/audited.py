@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from equivalence.audit.account import Account
+from equivalence.audit.agreement import Agreement, agreements
 from equivalence.audit.converting import audit_converter, audit_package, audit_recipe
 from equivalence.audit.packages import is_package
 from equivalence.audit.recipes import Recipe, is_model_name
@@ -86,6 +87,13 @@ def other_account(target: str, asked: Asked, other: str) -> Account:
     account = _auditor(target, asked)(changed)
     account.name = other
     return account
+
+
+def agreed_outputs(target: str, asked: Asked, accounts: Sequence[Account]) -> list[Agreement]:
+    """How far the outputs of these graphs lie from those of the first."""
+    require(not is_package(target), f"--outputs builds its inputs itself; {target} has its own")
+    recipe = next(asked.recipes(target if is_model_name(target) else asked.model))
+    return agreements(recipe, [(account.name, account.program) for account in accounts])
 
 
 def _auditor(target: str, asked: Asked) -> Callable[[Recipe], Account]:

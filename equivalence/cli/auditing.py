@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from equivalence.audit.bandwidth import PUBLISHED_BANDWIDTH, CrossCheck
 from equivalence.audit.budget import Budget, Exceeded, budget_of, exceeded, read_budget
 from equivalence.audit.difference import Difference, difference
-from equivalence.cli.audited import Asked, accounts_of, other_account
+from equivalence.cli.audited import Asked, accounts_of, agreed_outputs, other_account
 from equivalence.cli.destination import stdout_kept_for, write_whole
 from equivalence.cli.exits import BROKEN, HELD
 from equivalence.cli.validation import above_zero
@@ -17,6 +17,7 @@ from equivalence.errors import InvalidRequest, require
 
 if TYPE_CHECKING:
     from equivalence.audit.account import Account
+    from equivalence.audit.agreement import Agreement
 
 __all__ = ["Asked", "Speeds", "limits", "run"]
 
@@ -65,6 +66,7 @@ def run(
     against: str | None,
     budget: Budget,
     speeds: Speeds | None,
+    outputs: bool,
     json: str | None,
 ) -> int:
     """Audit, compare, hold to the budget, and say so."""
@@ -83,9 +85,10 @@ def run(
                 graph_bytes=-compared.moved_bytes,
                 bandwidth=speeds.bandwidth,
             )
-        _print(accounts, compared, budget, broken, check)
+        agreed = agreed_outputs(target, asked, accounts) if outputs else []
+        _print(accounts, compared, budget, broken, check, agreed)
     if json is not None:
-        _write(json, accounts, compared, budget, broken, check)
+        _write(json, accounts, compared, budget, broken, check, agreed)
     return BROKEN if any(broken.values()) else HELD
 
 
@@ -95,6 +98,7 @@ def _print(
     budget: Budget,
     broken: Mapping[str, Sequence[Exceeded]],
     check: CrossCheck | None,
+    agreed: Sequence[Agreement],
 ) -> None:
     from equivalence.report import audit as shown
     from equivalence.report.terminal import Printer
@@ -109,6 +113,9 @@ def _print(
     printer.table(shown.summary_table(accounts))
     printer.line()
     printer.table(shown.histogram_table(accounts))
+    if agreed:
+        printer.line()
+        printer.table(shown.agreement_table(agreed))
     if compared is not None:
         printer.line()
         printer.table(shown.difference_table(compared))
@@ -126,6 +133,7 @@ def _write(
     budget: Budget,
     broken: Mapping[str, Sequence[Exceeded]],
     check: CrossCheck | None,
+    agreed: Sequence[Agreement],
 ) -> None:
     from equivalence.audit.facts import difference_facts, facts_of
     from equivalence.audit.flows import LABEL
@@ -144,6 +152,8 @@ def _write(
     }
     if compared is not None:
         facts["against"] = difference_facts(compared)
+    if agreed:
+        facts["outputs"] = [asdict(one) for one in agreed]
     if check is not None:
         facts["bandwidth_model"] = {
             "bandwidth_mb_per_s": check.bandwidth,

@@ -13,6 +13,7 @@ from equivalence.report.tables import Table
 
 if TYPE_CHECKING:
     from equivalence.audit.account import Account
+    from equivalence.audit.agreement import Agreement
     from equivalence.audit.budget import Exceeded
     from equivalence.audit.difference import Difference
     from equivalence.audit.replication import Replication
@@ -110,6 +111,16 @@ def difference_table(found: Difference) -> Table:
     return Table(
         headings=headings, rows=rows, right=frozenset(headings[1:]), notes=(LABEL, found.text)
     )
+
+
+def agreement_table(agreed: Sequence[Agreement]) -> Table:
+    """How far each graph's output lies from that of the first."""
+    modes = list(agreed[0].furthest)
+    headings = ("largest difference of outputs", *modes)
+    rows = tuple((one.name, *(f"{one.furthest[mode]:.3g}" for mode in modes)) for one in agreed)
+    sizes = ", ".join(f"{mode} {size:.3g}" for mode, size in agreed[0].largest.items())
+    notes = (f"from the first graph, whose largest output is: {sizes}",)
+    return Table(headings=headings, rows=rows, right=frozenset(modes), notes=notes)
 
 
 def budget_lines(broken: Sequence[Exceeded]) -> list[Shown]:

@@ -28,7 +28,7 @@ def gate(layout: Layout) -> tuple[float, Folded, Account, Account]:
     return furthest(first, outputs(program, layout)), report, before, account(program)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(layout=layouts)
 @example(layout=Layout())
 @example(layout=Layout(key_order="interleaved", value_order="interleaved"))
