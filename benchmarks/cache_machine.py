@@ -14,8 +14,8 @@ import time
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from equivalence.caches.machine import cache_machine
 from equivalence.registry import entries
-from equivalence.strategies.cache_machine import cache_machine
 
 RUNS = 20
 

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from equivalence.arrays import from_native, to_native
+from equivalence.contract import CONTRACTS
 from equivalence.declaration import Declaration, declaration_of
 from equivalence.dtypes import Array, numpy_dtype, stored
-from equivalence.errors import Unsupported
+from equivalence.errors import Unsupported, require, said
 from equivalence.inputs import AttentionInputs
 from equivalence.memory import buffer_of, lay_out
 from equivalence.outcome import Outcome
 from equivalence.signatures import options_taken
-
-# Kind -> the module whose ``call(target, inputs, output_gradient)`` calls it, if not this one.
-CALLERS: Final = {
-    "converter": "equivalence.converters.calling",
-    "kv_cache": "equivalence.caches.calling",
-    "mla": "equivalence.latent.calling",
-    "paged": "equivalence.packed.calling",
-    "rotary": "equivalence.rope.calling",
-    "varlen": "equivalence.packed.calling",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +42,17 @@ class LocalTarget:
             options=options_taken(function, declaration),
         )
 
-    def call(self, inputs: AttentionInputs, *, output_gradient: Array | None = None) -> Outcome:
-        """Call the kernel once on fresh tensors; its exceptions become outcomes."""
-        if self.declaration.kind in CALLERS:
-            other = importlib.import_module(CALLERS[self.declaration.kind])
-            outcome: Outcome = other.call(self, inputs, output_gradient)
-            return outcome
-        operands = {
-            name: _operand(name, inputs, self.declaration.layout)
-            for name in ("query", "key", "value")
-        }
-        upstream = None
-        if output_gradient is not None:
-            upstream = _upstream(output_gradient, inputs, self.declaration.layout)
-        return self.call_with(
-            operands, _keyword_arrays(inputs, self.options), inputs.dtype, upstream
-        )
+    def call(self, inputs: Any, *, output_gradient: Array | None = None) -> Outcome:
+        """Call the target once on fresh tensors; its exceptions become outcomes."""
+        kind = self.declaration.kind
+        contract = CONTRACTS[kind]
+        caller = importlib.import_module(contract.caller)
+        if output_gradient is None:
+            outcome: Outcome = caller.call(self, inputs)
+        else:
+            require(contract.differentiable, f"gradients of kind {kind} are not asked for")
+            outcome = caller.call(self, inputs, output_gradient)
+        return outcome
 
     def call_with(
         self,
@@ -85,24 +71,15 @@ class LocalTarget:
         try:
             outcome = self._run(operands, keywords, dtype, output_gradient)
         except (Unsupported, NotImplementedError) as refusal:
-            return Outcome(status="refused", text=_said(refusal))
+            return Outcome(status="refused", text=said(refusal))
         except MemoryError as error:
-            return Outcome(status="memory", text=_said(error))
+            return Outcome(status="memory", text=said(error))
         except Exception as error:  # whatever a kernel raises is a fact about it
-            return Outcome(status="raised", text=_said(error))
+            return Outcome(status="raised", text=said(error))
         mutated = tuple(
             name for name, array in held.items() if _differs(before[name], buffer_of(array))
         )
-        return Outcome(
-            status=outcome.status,
-            stored=outcome.stored,
-            dtype=outcome.dtype,
-            lse=outcome.lse,
-            gradients=outcome.gradients,
-            mutated=mutated,
-            text=outcome.text,
-            extra_result=outcome.extra_result,
-        )
+        return replace(outcome, mutated=mutated)
 
     def _run(
         self,
@@ -138,7 +115,8 @@ class LocalTarget:
         lse = from_native(second) if declared.lse and second is not None else None
         return Outcome(
             status="returned",
-            stored=_as_bhsd(array, declared.layout),
+            # A kernel may hand out one and the same buffer on every call.
+            stored=_as_bhsd(array, declared.layout).copy(),
             dtype=stored_as,
             lse=None if lse is None else np.asarray(lse[0], np.float64),
             gradients=gradients,
@@ -151,6 +129,27 @@ class LocalTarget:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def call(
+    target: LocalTarget, inputs: AttentionInputs, output_gradient: Array | None = None
+) -> Outcome:
+    """Call an attention kernel once."""
+    layout = target.declaration.layout
+    operands = {name: _operand(name, inputs, layout) for name in ("query", "key", "value")}
+    upstream = None if output_gradient is None else _upstream(output_gradient, inputs, layout)
+    return target.call_with(
+        operands, _keyword_arrays(inputs, target.options), inputs.dtype, upstream
+    )
+
+
+def opener(kind: str) -> Callable[[Callable[..., Any], str, Mapping[str, Any]], LocalTarget]:
+    """How a callable becomes a target of ``kind``, whatever else it and ``facts`` declare."""
+
+    def open_as(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> LocalTarget:
+        return LocalTarget.of(function, name=name, facts={"kind": kind, **facts})
+
+    return open_as
 
 
 def _operand(name: str, inputs: AttentionInputs, layout: str | None) -> Array:
@@ -218,8 +217,3 @@ def _gradients(
 
 def _differs(before: Array, after: Array) -> bool:
     return before.tobytes() != after.tobytes()
-
-
-def _said(error: BaseException) -> str:
-    first_line = str(error).strip().splitlines()[:1]
-    return f"{type(error).__name__}: {first_line[0]}" if first_line else type(error).__name__

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 from equivalence.case import CAUSAL_CORNERS
+from equivalence.contract import CONTRACTS
 from equivalence.dtypes import DTYPES
 from equivalence.errors import InvalidRequest, require
 from equivalence.profiles import PROFILES
@@ -20,7 +21,7 @@ ARRAYS: Final = ("torch", "numpy", "jax", "mlx")
 HIDDEN_NAN: Final = ("ignored", "leaks")
 PAIRINGS: Final = ("half", "interleaved")
 TABLES: Final = ("float32", "float64", "bfloat16")
-KINDS: Final = ("attention", "varlen", "paged", "mla", "rotary", "kv_cache", "converter")
+KINDS: Final = tuple(CONTRACTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class KnownFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """The declared facts of an attention kernel; None everywhere means "not declared".
+    """The declared facts of a target; None everywhere means "not declared".
 
     dtypes: names that it takes. causal: its corner for q_len != kv_len. head_order: "grouped",
     "interleaved" or a map. layout: "BHSD" or "BSHD". profile: its precision profile in 16 bit.

@@ -17,6 +17,12 @@ def require(condition: bool, message: str) -> None:
         raise InvalidRequest(message)
 
 
+def said(error: BaseException) -> str:
+    """``Type: first line`` of what a target raised."""
+    line = str(error).strip().partition("\n")[0].strip()
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
 def is_whole(value: object) -> bool:
     """Whether ``value`` is an int, and not a bool, which counts as one in Python."""
     return isinstance(value, int) and not isinstance(value, bool)

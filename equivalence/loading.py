@@ -13,25 +13,16 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from equivalence.calling import LocalTarget
+from equivalence.contract import CONTRACTS
 from equivalence.declaration import Declaration, declaration_of
 from equivalence.errors import InvalidRequest
 from equivalence.kinds import MODULES, kind_named
 from equivalence.outcome import Target
 from equivalence.resolve import ResolvedTarget, closest, listed, registry
 from equivalence.signatures import options_taken
-
-# How many tensors each kind of target is called with, positionally.
-POSITIONALS: Final = {
-    "attention": ("query", "key", "value"),
-    "varlen": ("query", "key", "value"),
-    "paged": ("query", "key_pages", "value_pages"),
-    "mla": ("query_content", "query_rotary", "latent", "key_rotary", "w_uk", "w_uv"),
-    "rotary": ("x", "positions"),
-    "converter": ("module", "example_inputs"),
-}
 
 
 def load(resolved: ResolvedTarget) -> Target:
@@ -195,7 +186,7 @@ def _callable_in(module: ModuleType, resolved: ResolvedTarget) -> Callable[..., 
 
 
 def _require_positionals(function: Callable[..., Any], kind: str, text: str) -> None:
-    needed = POSITIONALS.get(kind, ())
+    needed = CONTRACTS[kind].tensors
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):  # a builtin; calling it will tell

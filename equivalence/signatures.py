@@ -6,45 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+from equivalence.contract import CONTRACTS, Options
 from equivalence.declaration import Declaration
-
-Aliases = dict[str, tuple[str, ...]]
-
-ALIASES: Final[Aliases] = {
-    "mask": ("attn_mask", "mask", "bias", "attn_bias"),
-    "causal": ("is_causal", "causal"),
-    "scale": ("scale", "softmax_scale", "sm_scale"),
-    "window": ("window",),
-    "window_size": ("window_size",),
-    "softcap": ("softcap", "logits_soft_cap"),
-    "sinks": ("sinks",),
-    "alibi_slopes": ("alibi_slopes",),
-    "kv_lengths": ("kv_lengths", "cache_seqlens", "seq_lens"),
-    "cu_seqlens_q": ("cu_seqlens_q",),
-    "cu_seqlens_k": ("cu_seqlens_k",),
-    "max_seqlen_q": ("max_seqlen_q",),
-    "max_seqlen_k": ("max_seqlen_k",),
-    "page_table": ("page_table", "block_table", "block_tables"),
-    "enable_gqa": ("enable_gqa",),
-    "head_order": ("head_order",),
-}
-ALIASES_OF: Final[dict[str, Aliases]] = {
-    "converter": {
-        "dynamic_shapes": ("dynamic_shapes",),
-        "route": ("route",),
-        "target": ("target", "minimum_deployment_target"),
-    },
-    "mla": {"scale": ALIASES["scale"]},
-    "rotary": {
-        "theta": ("theta", "rope_theta", "base"),
-        "rotary_dim": ("rotary_dim",),
-        "interleaved": ("interleaved",),
-        "scaling": ("scaling", "rope_scaling", "rope_parameters"),
-        "attention_factor": ("attention_factor",),
-    },
-}
-# How many tensors stand before the options, where it is not three.
-TENSORS: Final = {"converter": 2, "mla": 6, "rotary": 2}
 
 POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -58,18 +21,18 @@ def options_taken(function: Callable[..., Any], declaration: Declaration) -> dic
     A builtin or ``*args`` callable has no readable signature: it takes what it declares.
     """
     declared = declaration.options or ()
-    aliases = ALIASES_OF.get(declaration.kind, ALIASES)
+    contract = CONTRACTS[declaration.kind]
     if isinstance(declared, dict):
         taken = dict(declared)
     else:
-        taken = {_contract_name(name, aliases): name for name in declared}
+        taken = {_contract_name(name, contract.options): name for name in declared}
     try:
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):
         return taken
     positional = [name for name, p in parameters.items() if p.kind in POSITIONAL]
-    tensors = set(positional[: TENSORS.get(declaration.kind, 3)])
-    for option, keywords in aliases.items():
+    tensors = set(positional[: len(contract.tensors)])
+    for option, keywords in contract.options.items():
         for keyword in keywords:
             parameter = parameters.get(keyword)
             if (
@@ -82,8 +45,8 @@ def options_taken(function: Callable[..., Any], declaration: Declaration) -> dic
     return taken
 
 
-def _contract_name(keyword: str, aliases: Aliases) -> str:
-    for option, keywords in aliases.items():
+def _contract_name(keyword: str, options: Options) -> str:
+    for option, keywords in options.items():
         if keyword == option or keyword in keywords:
             return option
     return keyword

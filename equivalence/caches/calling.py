@@ -11,7 +11,6 @@ arguments that it takes; dtype is a torch (or numpy) dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,17 +20,16 @@ from equivalence.caches.inputs import CacheInputs
 from equivalence.caches.live import LiveCache, factory_arguments
 from equivalence.calling import LocalTarget
 from equivalence.dtypes import Array, stored
-from equivalence.errors import Unsupported
+from equivalence.errors import Unsupported, said
 from equivalence.outcome import Outcome
 
 
-def call(target: LocalTarget, inputs: CacheInputs, output_gradient: Array | None = None) -> Outcome:
+def call(target: LocalTarget, inputs: CacheInputs) -> Outcome:
     """Run the whole program; the answers stand one after the other in ``stored``.
 
     extras: "positions/i" and "nbytes/i" after operation i, where the cache has them; "step" is
     the last operation that was begun. An exception's text starts with its operation.
     """
-    del output_gradient
     extras: dict[str, Array] = {"step": np.asarray(-1)}
     poison = _nan_where_uninitialised() if inputs.poisoned else nullcontext()
     try:
@@ -40,12 +38,10 @@ def call(target: LocalTarget, inputs: CacheInputs, output_gradient: Array | None
     except Exception as error:  # whatever a cache raises is a fact about it
         step = int(extras["step"])
         where = f"operation {step}, {inputs.program[step]}: " if step >= 0 else "making it: "
-        line = str(error).strip().partition("\n")[0]
-        text = where + (f"{type(error).__name__}: {line}" if line else type(error).__name__)
         status: Any = "memory" if isinstance(error, MemoryError) else "raised"
         if isinstance(error, Unsupported | NotImplementedError):
             status = "refused"
-        return Outcome(status=status, text=text, extras=extras)
+        return Outcome(status=status, text=where + said(error), extras=extras)
 
 
 def _run(target: LocalTarget, inputs: CacheInputs, extras: dict[str, Array]) -> Outcome:
@@ -119,8 +115,3 @@ def _nan_where_uninitialised() -> Any:
             return made
 
     return NanInEmpty()
-
-
-def open_cache(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> LocalTarget:
-    """Wrap a factory of caches."""
-    return LocalTarget.of(function, name=name, facts={"kind": "kv_cache", **facts})

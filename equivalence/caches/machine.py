@@ -1,6 +1,6 @@
 """Stateful testing of one's own cache: a machine that pytest and Hypothesis run as they are.
 
-from equivalence.strategies.cache_machine import cache_machine
+from equivalence.caches.machine import cache_machine
 TestMyCache = cache_machine(my_factory, dtype="bfloat16").TestCase
 """
 
@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from equivalence.caches.calling import open_cache
 from equivalence.caches.case import CacheCase
 from equivalence.caches.inputs import CacheInputs
 from equivalence.caches.live import LiveCache, factory_arguments
 from equivalence.caches.program import Operation, State
 from equivalence.caches.subject import CacheSubject
 from equivalence.caches.trials import try_cache
+from equivalence.calling import opener
 from equivalence.dtypes import Array, rounded, stored
 from equivalence.outcome import Outcome
 
@@ -42,7 +42,7 @@ def cache_machine(
     Only operations that the cache has are run. ``facts`` are what ``--declare`` takes. A failure
     is an AssertionError with the verdict and the program so far.
     """
-    target = open_cache(factory, getattr(factory, "__qualname__", "cache"), facts)
+    target = opener("kv_cache")(factory, getattr(factory, "__qualname__", "cache"), facts)
     trials = try_cache(target, (dtype,))
     domain = trials.domain
     if trials.base is None:

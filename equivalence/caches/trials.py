@@ -9,8 +9,9 @@ from equivalence.caches.domain import CacheDomain
 from equivalence.caches.inputs import cache_inputs
 from equivalence.dtypes import DTYPES
 from equivalence.outcome import Target
-from equivalence.packed.trials import BASE_HEAD_DIMS, HEAD_DIMS, TinyCalls
+from equivalence.packed.trials import BASE_HEAD_DIMS, HEAD_DIMS
 from equivalence.trials import Trials
+from equivalence.trying import PREFERRED, TinyCalls
 
 MAX_LENS: Final = (1, 2, 3, 5, 8, 16, 32, 64, 128, 256)
 FEATURES: Final = {
@@ -27,26 +28,18 @@ def try_cache(target: Target, dtypes: tuple[str, ...] | None = None) -> Trials:
     trials = Trials(domain=CacheDomain())
     calls = TinyCalls(target, trials, cache_inputs)
     wanted = tuple(dtypes or declared.dtypes or DTYPES)
-    preferred = [d for d in ("float32", "bfloat16", "float16", "float64") if d in wanted]
-    bases = [
+    base = calls.base(
         CacheCase(head_dim=size, dtype=dtype, max_len=room, values="normal", batch_size=rows)
         for rows in (2, 1)
         for room in (4, 16, 256)
         for size in declared.head_dims or BASE_HEAD_DIMS
-        for dtype in preferred
-    ]
-    base = next((case for case in bases if calls.works(case, "anything")), None)
+        for dtype in PREFERRED
+        if dtype in wanted
+    )
     if base is None:
         return trials
-    trials.not_exercised.pop("anything", None)
-    trials.base = base
-    formats = calls.accepted("dtype", {d: base.but(dtype=d) for d in wanted})
-    for dtype in declared.dtypes or ():
-        if dtype in wanted and dtype not in formats:
-            text = f"declared dtype {dtype}: {trials.not_exercised[f'dtype {dtype}']}"
-            trials.contradictions.append((base.but(dtype=dtype), text))
     changes: dict[str, Any] = {
-        "dtypes": tuple(d for d in DTYPES if d in formats),
+        "dtypes": calls.formats(base, wanted),
         "evicts": declared.evicts is not None,
         **_sizes(target, trials, calls, base),
         **_operations(calls, base),

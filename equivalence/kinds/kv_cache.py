@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from equivalence.caches.calling import open_cache
 from equivalence.caches.case import CacheCase
 from equivalence.caches.diagnosis import diagnose
 from equivalence.caches.subject import CacheSubject
 from equivalence.caches.trials import try_cache
+from equivalence.calling import opener
 from equivalence.domain import REAL_HEAD_DIMS
 from equivalence.kinds import Kind
 from equivalence.results import Shares
@@ -24,7 +24,7 @@ def _count(shares: Shares, case: CacheCase) -> None:
 KIND: Final = Kind(
     name="kv_cache",
     case_type=CacheCase,
-    open=open_cache,
+    open=opener("kv_cache"),
     trials=try_cache,
     subject=CacheSubject,
     strategy=cache_cases,

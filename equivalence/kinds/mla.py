@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from equivalence.calling import LocalTarget
+from equivalence.calling import opener
 from equivalence.kinds import Kind
 from equivalence.latent.case import MlaCase
 from equivalence.latent.diagnosis import diagnose
 from equivalence.latent.subject import MlaSubject
 from equivalence.latent.trials import try_features
-from equivalence.outcome import Target
 from equivalence.results import Shares
 from equivalence.strategies.mla import mla_cases
-from equivalence.trials import Trials
 
 REAL_HEAD_DIM: Final = 64
-
-
-def _open(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> Target:
-    return LocalTarget.of(function, name=name, facts={"kind": "mla", **facts})
-
-
-def _trials(target: Target, dtypes: tuple[str, ...] | None) -> Trials:
-    return try_features(target, dtypes=dtypes)
 
 
 def _count(shares: Shares, case: MlaCase) -> None:
@@ -36,8 +25,8 @@ def _count(shares: Shares, case: MlaCase) -> None:
 KIND: Final = Kind(
     name="mla",
     case_type=MlaCase,
-    open=_open,
-    trials=_trials,
+    open=opener("mla"),
+    trials=try_features,
     subject=MlaSubject,
     strategy=mla_cases,
     count=_count,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from equivalence.calling import opener
 from equivalence.domain import REAL_HEAD_DIMS
 from equivalence.kinds import Kind
 from equivalence.outcome import Target
-from equivalence.packed.calling import open_paged
 from equivalence.packed.case import PagedCase
 from equivalence.packed.diagnosis import diagnose
 from equivalence.packed.making import paged_inputs
@@ -30,7 +30,7 @@ def _count(shares: Shares, case: PagedCase) -> None:
 KIND: Final = Kind(
     name="paged",
     case_type=PagedCase,
-    open=open_paged,
+    open=opener("paged"),
     trials=try_paged,
     subject=_subject,
     strategy=paged_cases,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from equivalence.calling import opener
 from equivalence.domain import REAL_HEAD_DIMS
 from equivalence.kinds import Kind
 from equivalence.outcome import Target
-from equivalence.packed.calling import open_varlen
 from equivalence.packed.case import VarlenCase
 from equivalence.packed.diagnosis import diagnose
 from equivalence.packed.making import varlen_inputs
@@ -30,7 +30,7 @@ def _count(shares: Shares, case: VarlenCase) -> None:
 KIND: Final = Kind(
     name="varlen",
     case_type=VarlenCase,
-    open=open_varlen,
+    open=opener("varlen"),
     trials=try_varlen,
     subject=_subject,
     strategy=varlen_cases,

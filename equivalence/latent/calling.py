@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from equivalence.dtypes import Array, stored
-from equivalence.errors import require
 from equivalence.latent.inputs import OPERANDS, LatentInputs
 from equivalence.memory import lay_out
 from equivalence.outcome import Outcome
@@ -25,9 +24,8 @@ TOGETHER: Final = (
 SPARE_TOKENS: Final = 5
 
 
-def call(target: LocalTarget, inputs: LatentInputs, output_gradient: Array | None) -> Outcome:
+def call(target: LocalTarget, inputs: LatentInputs) -> Outcome:
     """Call ``target`` once on fresh tensors; its exceptions become outcomes."""
-    require(output_gradient is None, "gradients of latent attention are not asked for")
     keywords: dict[str, Any] = {}
     if "scale" in target.options:
         keywords["scale"] = inputs.scale_value

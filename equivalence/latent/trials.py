@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from equivalence.latent.domain import MODEL_SIZES, MlaDomain
 from equivalence.latent.inputs import latent_inputs
 from equivalence.outcome import Target
 from equivalence.trials import Trials
+from equivalence.trying import PREFERRED, TinyCalls
 
 Sizes = tuple[int, int, int, int]  # head_dim, value_head_dim, latent_dim, rope_dim
 
@@ -34,62 +35,25 @@ KV_LENS: Final = (1, 2, 3, 7, 8, 16, 17, 33, 48)
 Q_LENS: Final = (1, 2, 3, 5, 8)
 
 
-class _Bench:
-    """Calls the target on tiny cases and writes down every refusal."""
-
-    def __init__(self, target: Target, trials: Trials) -> None:
-        self.target = target
-        self.trials = trials
-
-    def works(self, case: MlaCase, feature: str | None = None) -> bool:
-        supported = self.target.supports(case)
-        if supported is True:
-            outcome = self.target.call(latent_inputs(case))
-            if outcome.status == "returned":
-                return True
-            if outcome.status in ("died", "hung", "memory"):
-                self.trials.crashes.append((case, outcome))
-            text = outcome.text
-        else:
-            text = str(supported)
-        if feature is not None:
-            self.trials.not_exercised.setdefault(feature, text)
-        return False
-
-    def accepted(self, feature: str, cases: Mapping[Any, MlaCase]) -> tuple[Any, ...]:
-        """The keys of ``cases`` that work; a refused one is noted as "feature key"."""
-        return tuple(key for key, case in cases.items() if self.works(case, f"{feature} {key}"))
-
-
-def try_features(target: Target, *, dtypes: Iterable[str] | None = None) -> Trials:
+def try_features(target: Target, dtypes: Iterable[str] | None = None) -> Trials:
     """Call ``target`` on tiny cases, one for each feature of the contract.
 
     ``dtypes`` restricts the formats that are tried (default: those declared, or all four).
     """
     declared = target.declaration
     trials = Trials(domain=MlaDomain())
-    bench = _Bench(target, trials)
+    bench = TinyCalls(target, trials, latent_inputs)
     wanted = tuple(dtypes or declared.dtypes or DTYPES)
-    base = _working_base(bench, wanted)
+    base = bench.base(_bases(wanted))
     if base is None:
         return trials
-    trials.base = base
-    formats = bench.accepted("dtype", {d: base.but(dtype=d) for d in wanted})
-    for dtype in declared.dtypes or ():
-        if dtype in wanted and dtype not in formats:
-            text = trials.not_exercised[f"dtype {dtype}"]
-            trials.contradictions.append((base.but(dtype=dtype), f"declared dtype {dtype}: {text}"))
-    changes: dict[str, Any] = {"dtypes": tuple(d for d in DTYPES if d in formats)}
+    changes: dict[str, Any] = {"dtypes": bench.formats(base, wanted)}
     changes |= _sizes(bench, base)
     changes |= _lengths(bench, base)
     for field, most in (("batch_size", 2), ("num_heads", 3)):
         if not bench.works(base.but(**{field: most}), f"{field} {most}"):
             changes[field] = (1, 1)
-    changes["scale"] = "scale" in target.options
-    if changes["scale"]:
-        changes["scale"] = bench.works(base.but(scale=0.5), "scale")
-    else:
-        trials.not_exercised["scale"] = "not among its options"
+    changes["scale"] = bench.option("scale", base.but(scale=0.5))
     memories = {m: base.but(memory=m, kv_len=max(2, base.kv_len)) for m in MEMORIES[1:]}
     changes["memories"] = ("contiguous", *bench.accepted("memory", memories))
     trials.domain = trials.domain.but(**changes)
@@ -108,27 +72,17 @@ def sized(case: MlaCase, sizes: Sizes) -> MlaCase:
     )
 
 
-def _working_base(bench: _Bench, dtypes: tuple[str, ...]) -> MlaCase | None:
-    preferred = [d for d in ("float32", "bfloat16", "float16", "float64") if d in dtypes]
-    first_text = ""
+def _bases(dtypes: tuple[str, ...]) -> Iterator[MlaCase]:
     for q_len, kv_len in BASE_LENGTHS:
         for sizes in BASE_SIZES:
-            for dtype in preferred:
+            for dtype in (d for d in PREFERRED if d in dtypes):
                 plain = MlaCase(
                     q_len=q_len, kv_len=kv_len, dtype=dtype, values="normal", weights="realistic"
                 )
-                case = sized(plain, sizes)
-                if bench.works(case, "anything"):
-                    bench.trials.not_exercised.pop("anything", None)
-                    return case
-                first_text = first_text or bench.trials.not_exercised["anything"]
-                if len(bench.trials.crashes) >= 3:
-                    return None
-    bench.trials.not_exercised["anything"] = first_text
-    return None
+                yield sized(plain, sizes)
 
 
-def _sizes(bench: _Bench, base: MlaCase) -> dict[str, Any]:
+def _sizes(bench: TinyCalls, base: MlaCase) -> dict[str, Any]:
     """Which sizes are taken; a list is kept only where some were refused."""
     changes: dict[str, Any] = {}
     models = tuple(dict.fromkeys(MODEL_SIZES.values()))
@@ -145,7 +99,7 @@ def _sizes(bench: _Bench, base: MlaCase) -> dict[str, Any]:
     return changes
 
 
-def _lengths(bench: _Bench, base: MlaCase) -> dict[str, Any]:
+def _lengths(bench: TinyCalls, base: MlaCase) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     kv_lens = bench.accepted("kv_len", {n: base.but(kv_len=n, q_len=1) for n in KV_LENS})
     longest = max(Q_LENS)

@@ -14,7 +14,7 @@ Output in the layout of the query. The other options are those of attention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,7 @@ from equivalence.outcome import Outcome
 from equivalence.packed.inputs import PagedInputs, VarlenInputs
 
 
-def call(
-    target: LocalTarget, inputs: VarlenInputs | PagedInputs, output_gradient: Array | None = None
-) -> Outcome:
+def call(target: LocalTarget, inputs: VarlenInputs | PagedInputs) -> Outcome:
     """Call the kernel once on fresh tensors; its exceptions become outcomes."""
     if isinstance(inputs, VarlenInputs):
         operands, keywords = _packed_operands(inputs), _packed_keywords(inputs, target.options)
@@ -37,7 +35,7 @@ def call(
         keywords = _options(inputs, target.options)
         keywords["page_table"] = inputs.page_table.astype(np.int32)
         keywords["kv_lengths"] = inputs.kv_lengths.astype(np.int32)
-    return target.call_with(operands, keywords, inputs.dtype, output_gradient)
+    return target.call_with(operands, keywords, inputs.dtype)
 
 
 def _packed_operands(inputs: VarlenInputs) -> dict[str, Array]:
@@ -80,13 +78,3 @@ def _options(inputs: VarlenInputs | PagedInputs, taken: Mapping[str, str]) -> di
     if "enable_gqa" in taken:
         given["enable_gqa"] = True
     return given
-
-
-def open_varlen(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> LocalTarget:
-    """Wrap a kernel for packed tokens."""
-    return LocalTarget.of(function, name=name, facts={"kind": "varlen", **facts})
-
-
-def open_paged(function: Callable[..., Any], name: str, facts: Mapping[str, Any]) -> LocalTarget:
-    """Wrap a kernel for paged keys and values."""
-    return LocalTarget.of(function, name=name, facts={"kind": "paged", **facts})

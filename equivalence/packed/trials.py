@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from equivalence.dtypes import DTYPES
@@ -11,41 +11,12 @@ from equivalence.packed.case import MEMORIES, PagedCase, VarlenCase
 from equivalence.packed.domain import PackedDomain
 from equivalence.packed.making import paged_inputs, varlen_inputs
 from equivalence.trials import Trials
+from equivalence.trying import PREFERRED
+from equivalence.trying import TinyCalls as TinyCalls
 
 HEAD_DIMS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 33, 64, 80, 96, 128, 256)
 BASE_HEAD_DIMS: Final = (8, 64, 16, 32, 128, 1, 256)
 PAGE_SIZES: Final = (1, 2, 3, 4, 8, 16, 64, 128, 256)
-
-
-class TinyCalls:
-    """Calls the target on tiny cases and writes down every refusal."""
-
-    def __init__(self, target: Target, trials: Trials, make: Callable[[Any], Any]) -> None:
-        self.target = target
-        self.trials = trials
-        self.make = make
-
-    def works(self, case: Any, feature: str | None = None) -> bool:
-        """Whether ``case`` is answered; a refusal is noted under ``feature``."""
-        outcome = self.target.call(self.make(case))
-        if outcome.status == "returned":
-            return True
-        if outcome.status in ("died", "hung", "memory"):
-            self.trials.crashes.append((case, outcome))
-        if feature is not None:
-            self.trials.not_exercised.setdefault(feature, outcome.text)
-        return False
-
-    def accepted(self, feature: str, cases: Mapping[Any, Any]) -> tuple[Any, ...]:
-        """The keys of ``cases`` that work; a refused one is noted as "feature key"."""
-        return tuple(key for key, case in cases.items() if self.works(case, f"{feature} {key}"))
-
-    def offered(self, option: str) -> bool:
-        """Whether the signature takes ``option``; notes it as not exercised otherwise."""
-        if option in self.target.options:
-            return True
-        self.trials.not_exercised.setdefault(option, "not among its options")
-        return False
 
 
 def try_varlen(target: Target, dtypes: tuple[str, ...] | None = None) -> Trials:
@@ -90,24 +61,17 @@ def _begin(
     wanted = tuple(dtypes or declared.dtypes or DTYPES)
     if declared.causal is not None and "causal" not in target.options:
         first = first.but(causal=declared.causal)
-    preferred = [d for d in ("float32", "bfloat16", "float16", "float64") if d in wanted]
-    bases = [
+    base = calls.base(
         first.but(dtype=dtype, head_dim=size, **pages)
         for pages in ({}, *({"page_size": n} for n in (16, 64, 256) if hasattr(first, "page_size")))
         for size in declared.head_dims or BASE_HEAD_DIMS
-        for dtype in preferred
-    ]
-    base = next((case for case in bases if calls.works(case, "anything")), None)
+        for dtype in PREFERRED
+        if dtype in wanted
+    )
     if base is None:
         return trials, calls, None
-    trials.not_exercised.pop("anything", None)
-    trials.base = base
-    formats = calls.accepted("dtype", {d: base.but(dtype=d) for d in wanted})
-    for dtype in declared.dtypes or ():
-        if dtype in wanted and dtype not in formats:
-            text = f"declared dtype {dtype}: {trials.not_exercised[f'dtype {dtype}']}"
-            trials.contradictions.append((base.but(dtype=dtype), text))
-    trials.domain = PackedDomain(dtypes=tuple(d for d in DTYPES if d in formats))
+    formats = calls.formats(base, wanted)
+    trials.domain = PackedDomain(dtypes=formats)
     return trials, calls, base
 
 
@@ -125,17 +89,17 @@ def _finish(trials: Trials, calls: TinyCalls, base: Any, changes: dict[str, Any]
     corner = declared.causal or "lower_right"
     if base.causal is not None:
         changes["causal"] = (base.causal,)
-    elif calls.offered("causal") and calls.works(base.but(causal=corner), "causal"):
+    elif calls.option("causal", base.but(causal=corner)):
         changes["causal"] = (None, corner)
     else:
         changes["causal"] = (None,)
     windows = []
     for option, kind, window in (("window", "int", 2), ("window_size", "pair", (1, 0))):
-        if calls.offered(option) and calls.works(base.but(window=window), option):
+        if calls.option(option, base.but(window=window)):
             windows.append(kind)
     changes["windows"] = tuple(windows)
-    changes["scale"] = calls.offered("scale") and calls.works(base.but(scale=0.5), "scale")
-    changes["softcap"] = calls.offered("softcap") and calls.works(base.but(softcap=5.0), "softcap")
+    changes["scale"] = calls.option("scale", base.but(scale=0.5))
+    changes["softcap"] = calls.option("softcap", base.but(softcap=5.0))
     memories = {memory: base.but(memory=memory) for memory in MEMORIES[1:]}
     changes["memories"] = ("contiguous", *calls.accepted("memory", memories))
     trials.domain = trials.domain.but(**changes)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from equivalence.declaration import Declaration
 from equivalence.dtypes import DTYPES
 from equivalence.outcome import Target
 from equivalence.rope.case import MEMORIES, RotaryCase
@@ -12,60 +13,24 @@ from equivalence.rope.domain import FUZZ_HEAD_DIMS, RotaryDomain
 from equivalence.rope.inputs import rotary_inputs
 from equivalence.rope.scaling import ROPE_TYPES, RopeScaling
 from equivalence.trials import Trials
+from equivalence.trying import PREFERRED, TinyCalls
 
 BASE_HEAD_DIMS: Final = (8, 64, 128, 32, 16, 4, 2, 256)
-PREFERRED: Final = ("float32", "bfloat16", "float16", "float64")
 
 
-class _Bench:
-    """Calls the target on tiny cases and writes down every refusal."""
-
-    def __init__(self, target: Target, trials: Trials) -> None:
-        self.target = target
-        self.trials = trials
-
-    def works(self, case: RotaryCase, feature: str | None = None) -> bool:
-        outcome = self.target.call(rotary_inputs(case))
-        if outcome.status == "returned":
-            return True
-        if outcome.status in ("died", "hung", "memory"):
-            self.trials.crashes.append((case, outcome))
-        if feature is not None:
-            self.trials.not_exercised.setdefault(feature, outcome.text)
-        return False
-
-    def accepted(self, feature: str, cases: Mapping[Any, RotaryCase]) -> tuple[Any, ...]:
-        return tuple(
-            value for value, case in cases.items() if self.works(case, f"{feature} {value}")
-        )
-
-    def option(self, name: str, case: RotaryCase) -> bool:
-        """Whether the signature takes an option, and the tiny case with it works."""
-        if name not in self.target.options:
-            self.trials.not_exercised.setdefault(name, "not among its options")
-            return False
-        return self.works(case, name)
-
-
-def try_rotary_features(target: Target, *, dtypes: Iterable[str] | None = None) -> Trials:
+def try_rotary_features(target: Target, dtypes: Iterable[str] | None = None) -> Trials:
     """Call ``target`` on tiny cases, one for each feature of the contract.
 
     ``dtypes`` restricts the formats that are tried (default: those declared, or all four).
     """
     declared = target.declaration
     trials = Trials(domain=RotaryDomain())
-    bench = _Bench(target, trials)
+    bench = TinyCalls(target, trials, rotary_inputs)
     wanted = tuple(dtypes or declared.dtypes or DTYPES)
-    base = _working_base(bench, wanted)
+    base = bench.base(_bases(target.declaration, wanted))
     if base is None:
         return trials
-    trials.base = base
-    formats = bench.accepted("dtype", {d: base.but(dtype=d) for d in wanted})
-    for dtype in declared.dtypes or ():
-        if dtype in wanted and dtype not in formats:
-            text = trials.not_exercised[f"dtype {dtype}"]
-            trials.contradictions.append((base.but(dtype=dtype), f"declared dtype {dtype}: {text}"))
-    changes: dict[str, Any] = {"dtypes": tuple(d for d in DTYPES if d in formats)}
+    changes: dict[str, Any] = {"dtypes": bench.formats(base, wanted)}
     changes["pairings"] = _pairings(bench, base)
     changes |= _shapes(bench, base)
     changes["scalings"] = _scalings(bench, base)
@@ -80,13 +45,11 @@ def try_rotary_features(target: Target, *, dtypes: Iterable[str] | None = None) 
     return trials
 
 
-def _working_base(bench: _Bench, dtypes: tuple[str, ...]) -> RotaryCase | None:
-    declared = bench.target.declaration
-    first_text = ""
+def _bases(declared: Declaration, dtypes: tuple[str, ...]) -> Iterator[RotaryCase]:
     for per_row in (False, True):
         for head_dim in declared.head_dims or BASE_HEAD_DIMS:
             for dtype in (d for d in PREFERRED if d in dtypes):
-                case = RotaryCase(
+                yield RotaryCase(
                     seq_len=2,
                     head_dim=head_dim,
                     start=1,
@@ -95,17 +58,9 @@ def _working_base(bench: _Bench, dtypes: tuple[str, ...]) -> RotaryCase | None:
                     values="normal",
                     dtype=dtype,
                 )
-                if bench.works(case, "anything"):
-                    bench.trials.not_exercised.pop("anything", None)
-                    return case
-                first_text = first_text or bench.trials.not_exercised["anything"]
-                if len(bench.trials.crashes) >= 3:
-                    return None
-    bench.trials.not_exercised["anything"] = first_text
-    return None
 
 
-def _pairings(bench: _Bench, base: RotaryCase) -> tuple[str, ...]:
+def _pairings(bench: TinyCalls, base: RotaryCase) -> tuple[str, ...]:
     """Both where the option is taken and nothing is declared, else the one that is meant."""
     declared = bench.target.declaration.pairing
     if "interleaved" not in bench.target.options or declared is not None:
@@ -114,7 +69,7 @@ def _pairings(bench: _Bench, base: RotaryCase) -> tuple[str, ...]:
     return bench.accepted("pairing", cases) or (base.pairing,)
 
 
-def _shapes(bench: _Bench, base: RotaryCase) -> dict[str, Any]:
+def _shapes(bench: TinyCalls, base: RotaryCase) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "flat": not base.per_row,
         "by_row": bench.works(base.but(per_row=True), "positions by row"),
@@ -133,8 +88,7 @@ def _shapes(bench: _Bench, base: RotaryCase) -> dict[str, Any]:
     taken = bench.accepted("head_dim", cases)
     for size in declared or ():
         if size in cases and size not in taken:
-            text = bench.trials.not_exercised[f"head_dim {size}"]
-            bench.trials.contradictions.append((cases[size], f"declared head_dim {size}: {text}"))
+            bench.contradicted(f"head_dim {size}", cases[size])
     changes["head_dims"] = taken or (base.head_dim,)
     several = changes["by_row"] and bench.works(base.but(batch_size=2, per_row=True))
     if not (bench.works(base.but(batch_size=2), "batch_size 2") or several):
@@ -146,9 +100,8 @@ def _shapes(bench: _Bench, base: RotaryCase) -> dict[str, Any]:
     return changes
 
 
-def _scalings(bench: _Bench, base: RotaryCase) -> tuple[str, ...]:
-    if "scaling" not in bench.target.options:
-        bench.trials.not_exercised.setdefault("scaling", "not among its options")
+def _scalings(bench: TinyCalls, base: RotaryCase) -> tuple[str, ...]:
+    if not bench.offered("scaling"):
         return ()
     cases = {
         name: base.but(scaling=RopeScaling(rope_type=name))

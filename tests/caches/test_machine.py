@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from equivalence.backends import cache_int8, cache_paged, cache_preallocated, cache_ring
-from equivalence.strategies.cache_machine import cache_machine
+from equivalence.caches.machine import cache_machine
 from tests.broken.cache_kernels import ChunkStartsAtZero, OffsetTwice, factory_of
 
 torch.set_num_threads(1)
