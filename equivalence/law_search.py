@@ -12,6 +12,7 @@ from equivalence.faults import diagnosis_of, known_fault
 from equivalence.kinds import kind_named
 from equivalence.laws import Law
 from equivalence.outcome import Target
+from equivalence.planned_cases import planned_cases
 from equivalence.replay import replay_line
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Diagnosis, Failure, Shares
@@ -82,6 +83,10 @@ class LawSearch:
                 )
             )
 
+        for case in planned_cases(self.kind, self.domain, self.request, self._seed):
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            visit(case)
         explore(
             self.strategy,
             visit,

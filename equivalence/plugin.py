@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 PREFIX = "equivalence."
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--equivalence-profile``."""
+    parser.getgroup("equivalence").addoption(
+        "--equivalence-profile",
+        metavar="NAME",
+        default=None,
+        help="how hard conformance tests look: dev, ci or nightly (no Hypothesis profile changes)",
+    )
+
+
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Print checks, shares of vacuous and refused cases, and the worst part of a bound used."""
     found = [

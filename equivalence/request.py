@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 DEFAULT_EXAMPLES: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """How hard to look. seconds bounds the search of one target; None means ``examples`` alone."""
+    """How hard to look. seconds bounds the search of one target; None means ``examples`` alone.
+
+    pairs: cover every two options on purpose, before anything is drawn. first: cases to judge
+    before that, as far as the target takes their options.
+    """
 
     examples: int = DEFAULT_EXAMPLES
     seconds: float | None = None
@@ -21,6 +25,8 @@ class Request:
     head_layouts: tuple[tuple[int, int, int], ...] | None = None
     long_context: bool = False
     timings: bool = False
+    pairs: bool = False
+    first: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

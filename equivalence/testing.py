@@ -15,6 +15,7 @@ from equivalence.laws import Law, all_laws, law_named
 from equivalence.outcome import Target
 from equivalence.request import Request
 from equivalence.results import Failure
+from equivalence.run_profiles import run_profile
 from equivalence.trials import Trials
 from equivalence.xfails import FILE, Expected, complaint, expired, read_xfails
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pytest
 
 ITEM_EXAMPLES = 60
+PROFILE = "equivalence_profile"
 
 
 class Disagreement(AssertionError):
@@ -71,7 +73,13 @@ def conformance(
             reasons = trials.not_exercised
             text = reasons.get(f"dtype {dtype}") or reasons.get("anything", "nothing works")
             raise Disagreement(f"{name} takes no {dtype} case: {text}")
-        search = LawSearch(subject, trials.domain.but(dtypes=(dtype,)), [law_named(law)], request)
+        profile = run_profile(pytestconfig.getoption(PROFILE, None), "--equivalence-profile")
+        asked = request
+        if profile is not None:
+            own_seed = profile.seed(None if profile.fresh else seed)
+            asked = Request(examples=profile.item_examples(examples), seed=own_seed)
+            record_property("equivalence.seed", own_seed)
+        search = LawSearch(subject, trials.domain.but(dtypes=(dtype,)), [law_named(law)], asked)
         search.explore(None)
         failures: list[Failure] = []
         search.shrink_failures(failures)

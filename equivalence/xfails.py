@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from equivalence.bounded import read_text
 from equivalence.dtypes import DTYPES
 from equivalence.errors import InvalidRequest, require
 from equivalence.results import Failure, TargetResult
@@ -79,14 +80,7 @@ def read_xfails(path: Path | None) -> tuple[Expected, ...]:
     source = Path(FILE) if path is None else path
     if path is None and not source.is_file():
         return ()
-    try:
-        require(source.stat().st_size <= LARGEST, f"{source} is larger than 1 MiB")
-        text = source.read_text(encoding="utf-8")
-    except OSError as error:
-        why = (error.strerror or type(error).__name__).lower()
-        raise InvalidRequest(f"--xfails {source} cannot be read: {why}") from None
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{source} is not UTF-8 text") from None
+    text = read_text(source, most=LARGEST, name=f"--xfails {source}")
     return parse_xfails(text, source=str(source), folder=source.parent)
 
 

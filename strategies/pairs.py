@@ -15,6 +15,7 @@ import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
+from equivalence.strategies.attention import UNSEEDED
 from equivalence.strategies.plain import (
     Row,
     attention_allows,
@@ -30,8 +31,10 @@ Pair = tuple[tuple[str, Any], tuple[str, Any]]
 def attention_pairs(domain: Domain, seed: int) -> Iterator[AttentionCase]:
     """Cases inside ``domain`` that have every two of its options together at least once."""
     rng = np.random.default_rng([seed, 31_415])
+    # Where query and key are zero, most options cannot show.
+    values = tuple(name for name in domain.values if name not in UNSEEDED) or domain.values
     for row in covering_rows(attention_factors(domain), lambda row: attention_allows(domain, row)):
-        yield attention_from(row, domain, rng)
+        yield attention_from(row, domain, rng, values=values)
 
 
 def covering_rows(factors: Factors, allows: Allows = lambda row: True) -> list[Row]:

@@ -78,7 +78,11 @@ def plain_attention(domain: Domain, rng: np.random.Generator) -> AttentionCase:
 
 
 def attention_from(
-    row: Mapping[str, Any], domain: Domain, rng: np.random.Generator
+    row: Mapping[str, Any],
+    domain: Domain,
+    rng: np.random.Generator,
+    *,
+    values: Sequence[str] | None = None,
 ) -> AttentionCase:
     """A case inside ``domain`` with the options of ``row``, and the plainest of the others."""
     num_kv_heads, group_size, head_dim, real = _heads(domain, rng)
@@ -94,7 +98,7 @@ def attention_from(
         "dtype": domain.dtypes[0],
         "head_order": row.get("head_order", domain.head_orders[0]),
         "causal": row.get("causal", domain.causal[0]),
-        "values": _pick(rng, domain.values),
+        "values": _pick(rng, values or domain.values),
         "sinks": bool(row.get("sinks")),
         "alibi": bool(row.get("alibi")),
         "memory": row.get("memory", domain.memories[0]),
@@ -200,3 +204,29 @@ def _window(rng: np.random.Generator, form: str, kv_len: int) -> int | tuple[int
     if form == "int":
         return _within(rng, (1, kv_len + 2))
     return _within(rng, (-1, kv_len + 1)), _within(rng, (-1, kv_len + 1))
+
+
+def attention_admits(domain: Domain, case: AttentionCase) -> bool:
+    """Whether ``domain`` offers every option of ``case``; its sizes may be any."""
+    window = {int: "int", tuple: "pair"}.get(type(case.window), "")
+    row = {
+        "mask": case.mask.form if case.mask is not None else "",
+        "causal": case.causal,
+        "window": window,
+    }
+    offered = {
+        "scale": (case.scale is not None, domain.scale),
+        "softcap": (case.softcap is not None, domain.softcap),
+        "sinks": (case.sinks, domain.sinks),
+        "alibi": (case.alibi, domain.alibi),
+        "kv_lengths": (case.kv_lengths is not None, domain.kv_lengths),
+        "mask": (case.mask is not None, row["mask"] in domain.masks),
+        "window": (bool(window), window in domain.windows),
+    }
+    return (
+        case.dtype in domain.dtypes
+        and case.causal in domain.causal
+        and case.head_order in domain.head_orders
+        and all(possible for asked, possible in offered.values() if asked)
+        and attention_allows(domain, row)
+    )

@@ -9,18 +9,21 @@ import typer
 
 from equivalence.cli.options import (
     Arrays,
+    Database,
     Declare,
     Device,
     Dtypes,
     Examples,
+    Hunt,
     Json,
     Kind,
     Laws,
     Like,
     MaxTime,
     Memory,
+    NewSeed,
+    RunProfileName,
     Seconds,
-    Seed,
     Targets,
     Xfails,
 )
@@ -34,7 +37,10 @@ def check(
     kind: Kind = None,
     examples: Examples = None,
     seconds: Seconds = None,
-    seed: Seed = 0,
+    seed: NewSeed = None,
+    profile: RunProfileName = None,
+    hunt: Hunt = None,
+    database: Database = None,
     dtype: Dtypes = None,
     law: Laws = None,
     like: Like = None,
@@ -73,8 +79,18 @@ def check(
         stdout_kept_for,
         write_whole,
     )
+    from equivalence.run_profiles import run_profile
 
-    valid.searching(examples=examples, seconds=seconds, seed=seed)
+    valid.searching(examples=examples, seconds=seconds, seed=seed or 0)
+    valid.above_zero("--hunt", hunt)
+    chosen = run_profile(profile, "--profile")
+    if chosen is not None:
+        examples = chosen.examples if examples is None else examples
+        seconds = chosen.seconds if seconds is None else seconds
+        hunt = chosen.hunt if hunt is None else hunt
+        if database is None and chosen.database is not None:
+            database = Path(chosen.database)
+    seed = (seed or 0) if chosen is None else chosen.seed(seed)
     valid.above_zero("--max-time-per-call", max_time_per_call)
     valid.above_zero("--memory", memory)
     dtypes = valid.known_dtypes(dtype)
@@ -92,6 +108,8 @@ def check(
         require_writable("--json", json)
     if script is not None:
         require_folder("--script", script)
+    if database is not None:
+        require_folder("--database", database)
 
     from equivalence.cli.environment import environment
     from equivalence.cli.opening import open_all, targets_of
@@ -113,8 +131,16 @@ def check(
     )
     with stdout_kept_for(json):
         session = Session(
-            request=request, printer=Printer(), facts=facts, scripts=script, xfails=expected
+            request=request,
+            printer=Printer(),
+            facts=facts,
+            scripts=script,
+            xfails=expected,
+            hunt=hunt,
+            database=database,
         )
+        if chosen is not None and chosen.fresh:
+            session.printer.line(f"profile {chosen.name}, --seed {seed}", "quiet")
         opening = {"seconds": max_time_per_call, "gib": memory}
         previous = open_all([against] if against else [], facts, **opening)
         for opened in targets_of(target, facts, session, **opening):
@@ -128,7 +154,8 @@ def check(
         if not target and laws is None and layouts is None and not facts:
             session.formulations()
         session.close(timings=timings)
-    bounded = {} if request.seconds is None else {"seconds": request.seconds}
+    limit = request.seconds if hunt is None else hunt
+    bounded = {} if limit is None else {"seconds": limit}
     session.run.environment = environment(
         seed=seed, examples=request.examples, unavailable=session.unavailable, **bounded
     )

@@ -74,7 +74,12 @@ def write_whole(option: str, path: str, text: str) -> None:
         return
     target = Path(path)
     if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced
-        target.write_text(text, encoding="utf-8")
+        try:
+            target.write_text(text, encoding="utf-8")
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritable(option, path, error) from None
         return
     unfinished = ""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -16,6 +17,7 @@ INVALID: Final = 2
 CRASHED: Final = 3
 INTERNAL: Final = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CLOSED_PIPE: Final = 141  # 128 + SIGPIPE
 
 MEANING: Final = """\
@@ -49,6 +51,13 @@ def guarded(command: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader left, as `head` does; leave nothing to flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
+    except OSError as error:
+        if error.errno not in FULL:
+            internal_error(error)
+            return INTERNAL
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        complain(f"the output cannot be written: {(error.strerror or 'disk full').lower()}")
+        return INVALID
     except Exception as error:  # the last door: whatever gets here is ours
         internal_error(error)
         return INTERNAL

@@ -57,6 +57,32 @@ Arrays = Annotated[
 Seed = Annotated[
     int, typer.Option(parser=whole, metavar="N", help="The same seed draws the same cases.")
 ]
+NewSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", parser=whole, metavar="N", help="The same seed draws the same cases (0)."
+    ),
+]
+RunProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="How hard to look: dev, ci or nightly; what is given beside it wins.",
+    ),
+]
+Hunt = Annotated[
+    float | None,
+    typer.Option(
+        parser=number,
+        metavar="SECONDS",
+        help="Keep searching each target for so long, with new seeds and a growing budget.",
+    ),
+]
+Database = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A folder of failing cases: looked at first, and added to."),
+]
 Dtypes = Annotated[
     list[str] | None,
     typer.Option("--dtype", metavar="D", help="Only this dtype; may be given again."),

@@ -33,7 +33,8 @@ class Session:
     facts: what the command line declares, which replay lines repeat. scripts: the folder for
     stand-alone scripts, or None. unavailable: registered names that cannot run here, and why.
     pairs: what comparisons with other targets found. xfails: failures that are expected.
-    complaints: what is wrong with those, one line each; any of them fails the run.
+    complaints: what is wrong with those, one line each; any of them fails the run. hunt: keep
+    searching each target for so many seconds. database: the folder of failing cases, or None.
     """
 
     request: Request
@@ -45,6 +46,8 @@ class Session:
     pairs: PairsResult = field(default_factory=lambda: PairsResult(names=[]))
     xfails: tuple[Expected, ...] = ()
     complaints: list[str] = field(default_factory=list)
+    hunt: float | None = None
+    database: Path | None = None
     failed: bool = False
     interrupted: bool = False
     started: float = field(default_factory=time.monotonic)
@@ -144,16 +147,22 @@ class Session:
         return replace(self.request, laws=own)
 
     def _result(self, target: Target, request: Request) -> TargetResult:
-        from equivalence.engine import check_target
+        from equivalence.failing_cases import FailingCases
+        from equivalence.hunting import hunt_target
 
         def nothing(**facts: Any) -> TargetResult:
             declared = target.declaration
             profile = declared.profile or ""
             return TargetResult(target=target.name, kind=declared.kind, profile=profile, **facts)
 
+        store = None
+        if self.database is not None:
+            store = FailingCases(folder=self.database, target=target.name)
         try:
             with ProgressBar() as progress:
-                result = check_target(target, request, progress)
+                result = hunt_target(
+                    target, request, seconds=self.hunt, store=store, progress=progress
+                )
         except KeyboardInterrupt:
             result = nothing(interrupted=True)
         except InvalidRequest:
@@ -163,6 +172,8 @@ class Session:
             self.failed = True
             return nothing(trouble=f"{INTERNAL_TEXT}: {type(error).__name__}")
         self.interrupted = result.interrupted
+        for text in store.remarks if store is not None else ():
+            self.printer.line(text, "quiet")
         return result
 
     def _complete(self, target: Target, result: TargetResult) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from equivalence.bounded import read_bytes
 from equivalence.errors import InvalidRequest
-from equivalence.gate.findings import About, Findings, Judged, Numbers, read_bounded, real
+from equivalence.gate.findings import LARGEST, About, Findings, Judged, Numbers, real
 from equivalence.profiles import LOOSENING
 from equivalence.report.json import decoded, number, strict
 from equivalence.report.schema import Number
@@ -161,7 +162,7 @@ def to_text(baseline: Baseline) -> str:
 def read_baseline(path: Path) -> Baseline:
     """The baseline in a file; raises InvalidRequest, in one line, for anything else."""
     try:
-        text = read_bounded(path)
+        text = read_bytes(path, most=LARGEST)
     except InvalidRequest as error:
         raise InvalidRequest(f"--baseline {error}; --update writes one") from None
     source = f"--baseline {path}"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from equivalence.errors import InvalidRequest, require
+from equivalence.bounded import read_bytes
+from equivalence.errors import require
 from equivalence.report.json import from_json
 from equivalence.report.schema import DtypeJson, LawJson, Number, PairJson, ReportJson, TargetJson
 from equivalence.xfails import EXPECTED
@@ -102,19 +103,9 @@ def read_findings(paths: Iterable[Path]) -> Findings:
     """What the reports in these files say together; raises InvalidRequest for any other file."""
     found = Findings()
     for path in paths:
-        found |= findings_of(from_json(read_bounded(path), source=str(path)), source=str(path))
+        text = read_bytes(path, most=LARGEST)
+        found |= findings_of(from_json(text, source=str(path)), source=str(path))
     return found
-
-
-def read_bounded(path: Path) -> bytes:
-    """The bytes of a file that is not enormous."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InvalidRequest(f"{path} is larger than {LARGEST // 2**20} MiB")
-        return path.read_bytes()
-    except OSError as error:
-        why = (error.strerror or type(error).__name__).lower()
-        raise InvalidRequest(f"{path} cannot be read: {why}") from None
 
 
 def findings_of(report: ReportJson, *, source: str = "the report") -> Findings:

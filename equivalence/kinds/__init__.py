@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,8 @@ class Kind:
     diagnose: (subject, law name, case, trouble) -> Diagnosis, where the kind names its mistakes
     itself.
     identify: (target, domain, dtype) -> the lines of its identity card, from probes.
+    pairs: (domain, seed) -> cases that have every two options together at least once.
+    admits: (domain, case) -> whether the target takes the options of a case from elsewhere.
     spare: (domain, diagnosis kind) -> the part of the domain where that mistake cannot show.
     """
 
@@ -44,6 +46,8 @@ class Kind:
     diagnose: Callable[[Any, str, Any, Trouble], Diagnosis] | None = None
     spare: Callable[[Any, str], Any] | None = None
     identify: Callable[[Target, Any, str], list[str]] | None = None
+    pairs: Callable[[Any, int], Iterable[Any]] | None = None
+    admits: Callable[[Any, Any], bool] | None = None
 
 
 MODULES: Final = {

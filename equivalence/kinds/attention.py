@@ -14,6 +14,8 @@ from equivalence.outcome import Target
 from equivalence.probes import battery, card_lines
 from equivalence.results import Diagnosis, Shares
 from equivalence.strategies.attention import attention_cases
+from equivalence.strategies.pairs import attention_pairs
+from equivalence.strategies.plain import attention_admits
 from equivalence.subject import Subject
 from equivalence.trials import Trials, try_features
 from equivalence.verdict import Trouble
@@ -53,4 +55,6 @@ KIND: Final = Kind(
     diagnose=_diagnose,
     spare=without_fault,
     identify=_identify,
+    pairs=attention_pairs,
+    admits=attention_admits,
 )

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from equivalence.bounded import read_text
 from equivalence.dtypes import DTYPES
 from equivalence.errors import InvalidRequest, require
 from equivalence.replay import replay_line
@@ -173,15 +174,7 @@ def from_toml(text: str, *, source: str) -> Tolerances:
 
 def read_table(path: Path, option: str) -> Tolerances:
     """The table in a file; raises InvalidRequest where there is none."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InvalidRequest(f"{option} {path} is larger than {LARGEST // 2**20} MiB")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        why = (error.strerror or type(error).__name__).lower()
-        raise InvalidRequest(f"{option} {path} cannot be read: {why}") from None
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{option} {path} is not UTF-8 text") from None
+    text = read_text(path, most=LARGEST, name=f"{option} {path}")
     return from_toml(text, source=f"{option} {path}")
 
 
