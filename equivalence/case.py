@@ -25,6 +25,7 @@ VALUES: Final = (
     "heavy_tailed",
     "cancellation",
     "peaky",
+    "long_sum",
 )
 
 HeadOrder = str | tuple[int, ...]

@@ -27,11 +27,11 @@ class Domain:
 
     dtypes: tuple[str, ...] = DTYPES
     head_orders: tuple[str | tuple[int, ...], ...] = ("grouped",)
-    batch_size: tuple[int, int] = (1, 4)
+    batch_size: tuple[int, int] = (1, 17)
     num_kv_heads: tuple[int, int] = (1, 4)
-    group_size: tuple[int, int] = (1, 5)
-    q_len: tuple[int, int] = (1, 24)
-    kv_len: tuple[int, int] = (1, 64)
+    group_size: tuple[int, int] = (1, 8)
+    q_len: tuple[int, int] = (1, 33)
+    kv_len: tuple[int, int] = (1, 130)
     kv_lens: tuple[int, ...] | None = None
     q_lens: tuple[int, ...] | None = None
     head_dims: tuple[int, ...] | None = None

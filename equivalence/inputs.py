@@ -153,6 +153,9 @@ def _operands(case: AttentionCase) -> tuple[Array, Array, Array]:
     rng = np.random.default_rng([case.seed, 3])
     if case.values in ("zero", "ramp", "steps"):
         return np.zeros(q_shape), np.zeros(k_shape), _followed_by_eye(case, v_shape)
+    query: Array
+    key: Array
+    value: Array
     query, key, value = (rng.normal(size=shape) for shape in (q_shape, k_shape, v_shape))
     match case.values:
         case "one_hot":
@@ -177,6 +180,8 @@ def _operands(case: AttentionCase) -> tuple[Array, Array, Array]:
             rows = np.arange(b)[:, None, None]
             heads = np.asarray(case.heads.kv_head_of)[None, :, None]
             query = 4.0 * key[rows, heads, chosen] + 0.1 * query
+        case "long_sum":  # large values of nearly equal weight
+            query, value = 0.05 * query, 2048.0 * (1 + 0.1 * value)
         case _:
             pass
     return case.magnitude * query, key, value

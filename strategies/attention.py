@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 
@@ -11,12 +13,17 @@ from equivalence.domain import FUZZ_HEAD_DIMS, REAL_HEAD_DIMS, Domain
 from equivalence.masks import HIDDEN_VALUES, Mask
 from equivalence.strategies.models import MODEL_HEADS
 
+T = TypeVar("T")
+
 SCALES: Final = (1.0, 0.5, 0.25, 0.1)
 SOFTCAPS: Final = (1.0, 5.0, 20.0, 50.0)
 MAGNITUDES: Final = (1.0, 0.1, 3.0, 10.0, 30.0)
 UNSEEDED: Final = ("ramp", "steps", "zero")
 LONG_CONTEXTS: Final = (129, 257, 512, 1025, 2048, 4096)
-MAX_EXTRAS: Final = 3
+# Kernels work in tiles of 16 to 128: lengths that fill a number of tiles, or miss it by one.
+TILES: Final = (16, 32, 64, 96, 128)
+LARGE_BATCHES: Final = (8, 11, 16, 17)
+MOST_SCORES: Final = 2**15
 MASK_PATTERNS: Final = (
     "padding",
     "random",
@@ -32,69 +39,83 @@ MASK_PATTERNS: Final = (
 def attention_cases(domain: Domain | None = None) -> st.SearchStrategy[AttentionCase]:
     """Cases inside ``domain`` (default: all of it), the simplest first.
 
-    Every option is drawn alone and together with up to two others. About one case in seven has
-    the head counts and head_dim of a published model.
+    Each option is on in a quarter of the cases, so every two of them meet in one of sixteen.
+    About one case in seven has the head counts and head_dim of a published model.
     """
     return _cases(domain or Domain())
 
 
 @st.composite
 def _cases(draw: st.DrawFn, domain: Domain) -> AttentionCase:
-    num_kv_heads, group_size, head_dim, real = draw(_heads(domain))
+    # One source of choices: Hypothesis shrinks each of them, and copies none onto another, as it
+    # does between strategies of one kind. Half of the cases of a search would be such copies.
+    return _case(draw(st.randoms()), domain)
+
+
+def _case(pick: Random, domain: Domain) -> AttentionCase:
+    # What is drawn first shrinks first: options away, then simple values, then small sizes.
+    # Masks have many forms, so every third case has one.
+    sides = {name: 3 if name == "mask" else 4 for name in _extras(domain)}
+    extras = {name for name, count in sides.items() if pick.randint(1, count) == count}
     fields: dict[str, Any] = {
-        "num_kv_heads": num_kv_heads,
-        "group_size": group_size,
-        "head_dim": head_dim,
-        "batch_size": domain.batch_size[0] if real else draw(st.integers(*domain.batch_size)),
-        "dtype": draw(st.sampled_from(domain.dtypes)),
-        "head_order": draw(st.sampled_from(domain.head_orders)),
+        "dtype": pick.choice(domain.dtypes),
+        "head_order": pick.choice(domain.head_orders),
+        "causal": pick.choice(domain.causal),
+        "values": pick.choice(_values(domain)),
+        "magnitude": pick.choice(MAGNITUDES),
+        "seed": pick.randint(0, 2**16),
     }
-    fields["kv_len"] = kv_len = draw(_kv_lens(domain, short=real))
-    fields["q_len"] = draw(_q_lens(domain, kv_len, short=real))
-    fields["causal"] = causal = draw(st.sampled_from(domain.causal))
-    # Where query and key are zero, most options cannot show: those come once, the others twice.
-    shown = (*domain.values, *(name for name in domain.values if name not in UNSEEDED))
-    fields["values"] = values = draw(st.sampled_from(shown))
-    if values not in UNSEEDED:
-        fields["magnitude"] = draw(st.sampled_from(MAGNITUDES))
-        fields["seed"] = draw(st.integers(0, 2**16))
-    extras = draw(_options(_extras(domain)))
-    if "mask" in extras and not domain.mask_and_causal and None in domain.causal:
-        fields["causal"] = causal = None
-    if "mask" in extras and (causal is None or domain.mask_and_causal):
-        fields["mask"] = draw(masks(domain, q_len=fields["q_len"], kv_len=kv_len))
-    if "window" in extras and (causal is not None or not domain.window_needs_causal):
-        fields["window"] = draw(_windows(domain, kv_len))
-    if "scale" in extras:
-        fields["scale"] = draw(st.sampled_from(SCALES))
-    if "softcap" in extras:
-        fields["softcap"] = draw(st.sampled_from(SOFTCAPS))
-    if "sinks" in extras:
-        fields["sinks"] = True
-    if "alibi" in extras:
-        fields["alibi"] = True
-    if "kv_lengths" in extras:
-        lengths = st.lists(
-            st.integers(0 if domain.empty_rows else 1, kv_len),
-            min_size=fields["batch_size"],
-            max_size=fields["batch_size"],
-        )
-        fields["kv_lengths"] = tuple(draw(lengths))
-    if "memory" in extras:
-        fields["memory"] = draw(st.sampled_from(domain.memories))
-    if "value_head_dim" in extras:
-        fields["value_head_dim"] = draw(st.integers(1, 33))
-    if "plants" in extras:
-        fields["plants"] = tuple(draw(st.lists(_plants(num_kv_heads, kv_len), max_size=2)))
-    return AttentionCase(**fields)
-
-
-def _options(names: list[str]) -> st.SearchStrategy[list[str]]:
-    """Up to three of ``names``; how many is drawn first, so each number is as likely."""
-    some = st.sampled_from(names)
-    return st.integers(0, min(MAX_EXTRAS, len(names))).flatmap(
-        lambda count: st.lists(some, unique=True, min_size=count, max_size=count)
+    if fields["values"] in UNSEEDED:
+        fields["magnitude"], fields["seed"] = 1.0, 0
+    if "mask" in extras and not domain.mask_and_causal and fields["causal"] is not None:
+        if None in domain.causal:
+            fields["causal"] = None
+        else:
+            extras.discard("mask")
+    if fields["causal"] is None and domain.window_needs_causal:
+        extras.discard("window")
+    num_kv_heads, group_size, head_dim, real = _heads(pick, domain)
+    batch_size = domain.batch_size[0] if real else pick.choice(_batch_sizes(domain, num_kv_heads))
+    kv_len = pick.choice(_kv_lens(domain, short=real))
+    heads = batch_size * num_kv_heads * group_size
+    q_len = pick.choice(_q_lens(domain, kv_len, heads=heads, short=real))
+    return AttentionCase(
+        batch_size=batch_size,
+        num_kv_heads=num_kv_heads,
+        group_size=group_size,
+        head_dim=head_dim,
+        q_len=q_len,
+        kv_len=kv_len,
+        **fields,
+        **_options(pick, domain, extras, (batch_size, num_kv_heads, q_len, kv_len)),
     )
+
+
+def _options(
+    pick: Random, domain: Domain, extras: set[str], sizes: tuple[int, int, int, int]
+) -> dict[str, Any]:
+    """The fields of the options in ``extras``, for (batch_size, num_kv_heads, q_len, kv_len)."""
+    batch_size, num_kv_heads, q_len, kv_len = sizes
+    fields: dict[str, Any] = {name: True for name in ("sinks", "alibi") if name in extras}
+    if "mask" in extras:
+        fields["mask"] = _mask(pick, domain, q_len, kv_len)
+    if "window" in extras:
+        fields["window"] = _window(pick, domain, kv_len)
+    if "scale" in extras:
+        fields["scale"] = pick.choice(SCALES)
+    if "softcap" in extras:
+        fields["softcap"] = pick.choice(SOFTCAPS)
+    if "kv_lengths" in extras:
+        least = 0 if domain.empty_rows else min(1, kv_len)
+        used = (*range(least, kv_len + 1), kv_len, kv_len, max(least, kv_len - 1))
+        fields["kv_lengths"] = tuple(pick.choice(used) for _ in range(batch_size))
+    if "memory" in extras:
+        fields["memory"] = pick.choice(domain.memories)
+    if "value_head_dim" in extras:
+        fields["value_head_dim"] = pick.randint(1, 33)
+    if "plants" in extras:
+        fields["plants"] = _plants(pick, num_kv_heads, kv_len)
+    return fields
 
 
 def _extras(domain: Domain) -> list[str]:
@@ -113,17 +134,21 @@ def _extras(domain: Domain) -> list[str]:
     return [name for name, possible in offered.items() if possible]
 
 
-@st.composite
-def _heads(draw: st.DrawFn, domain: Domain) -> tuple[int, int, int, bool]:
+def _values(domain: Domain) -> list[str]:
+    """Where query and key are zero, most options cannot show: those come once, others thrice."""
+    return [*domain.values, *2 * [name for name in domain.values if name not in UNSEEDED]]
+
+
+def _heads(pick: Random, domain: Domain) -> tuple[int, int, int, bool]:
     """(num_kv_heads, group_size, head_dim, whether they are those of a real model)."""
     if domain.head_layouts is not None:
-        return (*draw(st.sampled_from(domain.head_layouts)), True)
+        return (*pick.choice(domain.head_layouts), True)
     models = real_layouts(domain)
-    if models and draw(st.integers(0, 6)) == 6:
-        return (*draw(st.sampled_from(models)), True)
-    num_kv_heads = draw(st.integers(*domain.num_kv_heads))
-    group_size = draw(st.integers(*domain.group_size))
-    return num_kv_heads, group_size, draw(head_dims(domain)), False
+    if models and pick.randint(0, 6) == 6:
+        return (*pick.choice(models), True)
+    num_kv_heads = pick.randint(*domain.num_kv_heads)
+    group_size = pick.randint(*domain.group_size)
+    return num_kv_heads, group_size, pick.choice(_head_dims(domain)), False
 
 
 def real_layouts(domain: Domain) -> list[tuple[int, int, int]]:
@@ -143,86 +168,110 @@ def real_layouts(domain: Domain) -> list[tuple[int, int, int]]:
     ]
 
 
-def head_dims(domain: Domain) -> st.SearchStrategy[int]:
-    """Head sizes: 1 to 33 and those of real models, or just the ones that the domain names."""
-    if domain.head_dims is not None:
-        return st.sampled_from(sorted(domain.head_dims))
-    # One integer, so that a large size shrinks through the small ones.
-    sizes = (*FUZZ_HEAD_DIMS, *REAL_HEAD_DIMS[:-1])
-    return st.integers(0, len(sizes) - 1).map(lambda place: sizes[place])
+def _head_dims(domain: Domain) -> Sequence[int]:
+    return sorted(domain.head_dims) if domain.head_dims else (*FUZZ_HEAD_DIMS, *REAL_HEAD_DIMS)
 
 
-def _kv_lens(domain: Domain, *, short: bool) -> st.SearchStrategy[int]:
+def _batch_sizes(domain: Domain, num_kv_heads: int) -> list[int]:
+    """Small ones mostly, and as many as key/value heads; now and then one that takes two digits."""
+    low, high = domain.batch_size
+    small = [*range(low, max(low, min(high, 4)) + 1)]
+    same = [num_kv_heads] * 8 if low <= num_kv_heads <= high else []
+    return [*small, *small, *small, *same, *(n for n in LARGE_BATCHES if low <= n <= high)]
+
+
+def _kv_lens(domain: Domain, *, short: bool) -> list[int]:
+    """Every length up to 64, the longer half twice, and a third at the borders of tiles."""
     if domain.kv_lens is not None:
-        return st.sampled_from(sorted(domain.kv_lens))
+        return sorted(domain.kv_lens)
     low, high = domain.kv_len
     high = max(low, min(high, 32)) if short else high
-    # The longer half comes twice: median of a suite above 16, and still one integer to shrink.
-    sizes = (*range(low, high + 1), *range((low + high) // 2 + 1, high + 1))
-    lengths = st.integers(0, len(sizes) - 1).map(lambda place: sizes[place])
-    if domain.long_context and not short:
-        return st.integers(0, 39).flatmap(
-            lambda die: st.sampled_from(LONG_CONTEXTS) if die == 39 else lengths
-        )
-    return lengths
+    most = max(low, min(high, 64))
+    borders = [n for tile in TILES for n in (tile + 1, tile, tile + 2) if low <= n <= high]
+    late = [n for n in borders if n % 32 == 1]
+    sizes = [*range(low, most + 1), *range((low + most) // 2 + 1, most + 1)]
+    sizes += [*borders, *borders, *late, *late, *late]
+    return [*sizes, *LONG_CONTEXTS] if domain.long_context and not short else sizes
 
 
-def _q_lens(domain: Domain, kv_len: int, *, short: bool) -> st.SearchStrategy[int]:
+def _q_lens(domain: Domain, kv_len: int, *, heads: int, short: bool) -> list[int]:
+    """A third are single steps; some are as long as the keys, or beyond a tile of 16."""
     if domain.square:
-        return st.just(kv_len)
+        return [kv_len]
     if domain.q_lens is not None:
         fitting = [n for n in domain.q_lens if domain.longer_queries or n <= kv_len]
-        return st.sampled_from(sorted(fitting or domain.q_lens))
+        return sorted(fitting) or [min(domain.q_lens)]
     low, high = domain.q_len
     if not domain.longer_queries:
         high = max(low, min(high, kv_len))
-    if short or kv_len > 128:
-        return st.integers(low, max(low, min(high, 3)))
-    lengths = st.integers(low, max(low, min(high, 12)))
-    return lengths | st.just(kv_len) if low <= kv_len <= high else lengths
+    if short or kv_len > 130:
+        return [*range(low, max(low, min(high, 3)) + 1)]
+    most = max(low, MOST_SCORES // (heads * kv_len or 1))
+    lengths = [*range(low, max(low, min(high, 12)) + 1), *[low] * 4]
+    lengths += [n for n in (16, 17, 18, 33) if low <= n <= high]
+    if kv_len <= 24:
+        squares = (kv_len,) * 4 + (kv_len + 1, kv_len + 2, 2 * kv_len) * domain.longer_queries
+        lengths += [n for n in squares if low <= n <= high]
+    return [n for n in lengths if n <= most] or [low]
 
 
 @st.composite
 def masks(draw: st.DrawFn, domain: Domain, *, q_len: int, kv_len: int) -> Mask:
     """Masks of every pattern, form and broadcast shape that the domain admits."""
-    pattern = draw(st.sampled_from(MASK_PATTERNS))
-    form = draw(st.sampled_from(domain.masks))
-    axes = draw(st.sampled_from(domain.mask_axes))
+    return _mask(draw(st.randoms()), domain, q_len, kv_len)
+
+
+def _mask(pick: Random, domain: Domain, q_len: int, kv_len: int) -> Mask:
+    pattern = pick.choice(MASK_PATTERNS)
+    form = pick.choice(domain.masks)
+    axes = pick.choice(domain.mask_axes)
     fields: dict[str, Any] = {"pattern": pattern, "form": form, "axes": axes}
     match pattern:
         case "padding":
-            fields["size"] = draw(st.integers(1, max(1, kv_len)))
+            fields["size"] = pick.randint(1, max(1, kv_len))
         case "random":
-            fields["size"] = draw(st.sampled_from((50, 20, 90)))
-            fields["seed"] = draw(st.integers(0, 255))
+            fields["size"] = pick.choice((50, 20, 90))
+            fields["seed"] = pick.randint(0, 255)
         case "window" | "block" | "document":
-            fields["size"] = draw(st.integers(1, 8))
+            fields["size"] = pick.randint(1, 8)
         case _:
             pass
     if form == "float":
-        fields["hidden"] = draw(st.sampled_from(HIDDEN_VALUES))
-        fields["bias"] = draw(st.sampled_from((0.0, 1.0, 8.0)))
-    if domain.empty_rows and "q" in axes and draw(st.integers(0, 3)) == 3:
-        fields["empty_rows"] = draw(st.integers(1, min(2, q_len)))
+        fields["hidden"] = pick.choice((*HIDDEN_VALUES, "finfo.min"))
+        fields["bias"] = pick.choice((0.0, 1.0, 8.0))
+    # A row whose keys all have the same low bias is a row as any other.
+    lowest = fields.get("hidden", "-inf") != "-inf"
+    if domain.empty_rows and (lowest or "q" in axes) and pick.randint(0, 3) >= 3 - lowest:
+        fields["empty_rows"] = pick.randint(1, min(2, q_len))
     return Mask(**fields)
 
 
-def _windows(domain: Domain, kv_len: int) -> st.SearchStrategy[int | tuple[int, int]]:
-    # Everywhere, and around the length at which a window stops to hide anything.
-    ints = st.integers(1, kv_len + 2) | st.integers(max(1, kv_len - 1), kv_len + 1)
-    sides = st.integers(-1, kv_len + 1)
-    kinds: list[st.SearchStrategy[int | tuple[int, int]]] = []
-    if "int" in domain.windows:
-        kinds.append(ints)
-    if "pair" in domain.windows:
-        kinds.append(st.tuples(sides, sides))
-    return st.one_of(kinds)
+def _window(pick: Random, domain: Domain, kv_len: int) -> int | tuple[int, int]:
+    """Of every width; often the smallest, and those where a window stops to hide anything."""
+    widths = [*range(1, kv_len + 3), 1, 2, 3, max(1, kv_len - 1), max(1, kv_len)]
+    if pick.choice(domain.windows) == "int":
+        width: int = pick.choice(widths)
+        return width
+    sides = [*range(-1, kv_len + 2), -1, 0, 1, -1, 0, 1]
+    return pick.choice(sides), pick.choice(sides)
 
 
-def _plants(num_kv_heads: int, kv_len: int) -> st.SearchStrategy[tuple[str, int, int, float]]:
-    return st.tuples(
-        st.sampled_from(("value", "key", "query")),
-        st.integers(0, num_kv_heads - 1),
-        st.integers(0, max(0, kv_len - 1)),
-        st.integers(-8, 8).map(float),
+def _plants(
+    pick: Random, num_kv_heads: int, kv_len: int
+) -> tuple[tuple[str, int, int, float], ...]:
+    """Up to two rows of one number; or a query and a key whose product float16 cannot hold."""
+    operands: tuple[str, ...] = ("value", "key", "query")
+    numbers = [float(n) for n in range(-8, 9)]
+    count = pick.randint(0, 3)
+    if count == 3:
+        operands, numbers = ("query", "key"), [300.0, -300.0]
+    heads, last = num_kv_heads - 1, max(0, kv_len - 1)
+    return tuple(
+        (
+            operands[place] if count == 3 else pick.choice(operands),
+            pick.randint(0, heads),
+            pick.randint(0, last),
+            pick.choice(numbers),
+        )
+        for place in range(min(count, 2))
     )
