@@ -11,6 +11,8 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
+from equivalence.case import VALUES
+
 SHRINK_SECONDS: Final = 4.0
 POLISH_CALLS: Final = 400
 SIZES: Final = (
@@ -23,6 +25,17 @@ SIZES: Final = (
     "head_dim",
     "latent_dim",
     "rope_dim",
+)
+OPTIONS: Final = (
+    "causal",
+    "window",
+    "mask",
+    "scale",
+    "softcap",
+    "sinks",
+    "alibi",
+    "kv_lengths",
+    "plants",
 )
 
 
@@ -130,13 +143,26 @@ def _drive(
 
 
 def size_of(case: Any) -> tuple[int, int, str]:
-    """An order on cases: fewer elements first, then fewer words, then the text."""
+    """An order on cases: fewer words and elements first, then the shorter text.
+
+    A word counts for three elements, an option for three more; the word for the values counts for
+    its place among the simplest.
+    """
     sizes = 1
     for name in SIZES:
         sizes += getattr(case, name, 0)
     sizes += getattr(case, "value_head_dim", None) or 0
     text = repr(case)
-    return (text.count("=") * 3 + sizes, len(text), text)
+    words = (
+        text.count("=")
+        + text.count("'random'")
+        + sum(bool(getattr(case, name, None)) for name in OPTIONS)
+    )
+    values = getattr(case, "values", None)
+    if values in VALUES:
+        words -= "values=" in text
+        sizes += VALUES.index(values)
+    return (words * 3 + sizes, len(text), text)
 
 
 def polish(case: Any, is_broken: Callable[[Any], bool], *, deadline: float | None = None) -> Any:
@@ -166,27 +192,82 @@ def _simpler(case: Any) -> Iterator[Any]:
         value = getattr(case, field.name)
         if field.default is MISSING or value == field.default:
             continue
-        yield from _changed(case, **{field.name: field.default})
-        match value:
-            case bool():
-                pass
-            case int():
-                steps = (1, 2, 3) if field.name == "seed" else (2, value // 2, value - 1)
-                for smaller in sorted({step for step in steps if 0 < step < value}):
-                    yield from _changed(case, **{field.name: smaller})
-            case float():
-                yield from _changed(case, **{field.name: 1.0})
-            case tuple() if field.name == "plants":
-                for skip in range(len(value)):
-                    yield from _changed(case, plants=value[:skip] + value[skip + 1 :])
-            case _ if hasattr(value, "__dataclass_fields__"):
-                for inner in _simpler(value):
-                    yield from _changed(case, **{field.name: inner})
+        for simpler in (field.default, *_steps(field.name, value)):
+            yield from _changed(case, **{field.name: simpler})
     pairs = (("q_len", "kv_len"), ("head_dim", "value_head_dim"), ("batch_size", "num_kv_heads"))
     for first, second in pairs:
         a, b = getattr(case, first, None), getattr(case, second, None)
         if isinstance(a, int) and isinstance(b, int) and min(a, b) > 1:
-            yield from _changed(case, **{first: a - 1, second: b - 1})
+            for less in sorted({min(a, b) - 2, min(a, b) // 2, 1}, reverse=True):
+                if less > 0:
+                    yield from _changed(case, **{first: a - less, second: b - less})
+            for more, less in ((2 * a, b // 2 + 1), (a + 1, b - 2)):
+                if more + less < a + b and less > 0:
+                    yield from _changed(case, **{first: more, second: less})
+    yield from _moved(case)
+    if getattr(case, "pattern", "all") != "all":  # a mask: what says the same in fewer words
+        if case.size > 1:
+            yield from _changed(case, pattern="causal_upper_left", size=1)
+        if case.form == "float":
+            yield from _changed(case, pattern="all", size=1, hidden="-inf", bias=1.0, seed=0)
+
+
+def _steps(name: str, value: Any) -> Iterator[Any]:
+    """Simpler values of one field, the boldest first."""
+    match value:
+        case bool():
+            pass
+        case int():
+            yield from _smaller(value)
+        case float():
+            yield 1.0
+        case str() if name == "values" and value in VALUES:
+            yield from VALUES[1 : VALUES.index(value)]
+        case str() if name == "pattern":
+            yield from ("padding",) if value != "padding" else ()
+        case tuple() if name == "plants":
+            for skip in range(len(value)):
+                yield value[:skip] + value[skip + 1 :]
+        case tuple() if all(isinstance(part, int) for part in value):
+            for place, part in enumerate(value):
+                for less in (-1, 0, *_smaller(part)) if part > 0 else ():
+                    yield (*value[:place], less, *value[place + 1 :])
+        case _ if hasattr(value, "__dataclass_fields__"):
+            yield from _simpler(value)
+
+
+def _smaller(number: int) -> list[int]:
+    """From 1 upwards: the first numbers, those just beyond a tile, and those nearby."""
+    beyond = {2**power + 1 for power in range(number.bit_length())}
+    steps = {1, *beyond, number // 2, number - number // 4, number - 1}
+    return sorted(step for step in steps if 0 < step < number)
+
+
+def _moved(case: Any) -> Iterator[Any]:
+    """An option given up for a second key, or the length of one axis given to another one.
+
+    Only where that makes a simpler case.
+    """
+    defaults = {field.name: field.default for field in fields(case)}
+    for option in (name for name in OPTIONS if getattr(case, name, None)):
+        if defaults[option] is MISSING:
+            continue
+        more: dict[str, Any] = {option: defaults[option]}
+        more |= {"kv_len": 2} if getattr(case, "kv_len", 2) < 2 else {}
+        for values in (case.values, "steps", "one_hot") if hasattr(case, "values") else ():
+            for moved in _changed(case, **more, values=values):
+                if size_of(moved) < size_of(case):
+                    yield moved
+    if getattr(case, "scale", None) == 1.0:  # the default of the smallest head
+        yield from _changed(case, head_dim=1, scale=0.5)
+    axes = [name for name in SIZES if isinstance(getattr(case, name, None), int)]
+    for source in axes:
+        length = getattr(case, source)
+        for axis in axes:
+            if length > 1 and getattr(case, axis) == 1:
+                for moved in _changed(case, **{source: 1, axis: length}):
+                    if size_of(moved) < size_of(case):
+                        yield moved
 
 
 def _changed(case: Any, **changes: Any) -> Iterator[Any]:
