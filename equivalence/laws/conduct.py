@@ -32,10 +32,25 @@ def inputs_are_not_modified(case: AttentionCase, subject: Subject) -> Verdict:
 
 
 def _strided(case: AttentionCase, domain: Domain) -> AttentionCase | None:
+    """The same case in another memory; half of them one key past a tile, half under a bool mask.
+
+    Which kernel reads strides is chosen by lengths and masks: a fault of one of them shows there.
+    """
     others = [memory for memory in domain.memories if memory != "contiguous"]
-    if case.memory in others:
-        return case
-    return case.but(memory=others[case.seed % len(others)]) if others else None
+    if not others:
+        return None
+    changes: dict[str, Any] = {}
+    if case.memory not in others:
+        changes["memory"] = others[case.seed % len(others)]
+    if case.seed % 2 and case.kv_len > 32 and domain.kv_lens is None and not domain.square:
+        changes["kv_len"] = length = case.kv_len // 32 * 32 + 1
+        if case.kv_lengths is not None:
+            changes["kv_lengths"] = tuple(min(n, length) for n in case.kv_lengths)
+    plain = case.mask is None and (case.causal is None or domain.mask_and_causal)
+    if case.seed // 2 % 2 and plain and "bool" in domain.masks:
+        axes = "q" if "q" in domain.mask_axes else domain.mask_axes[0]
+        changes["mask"] = Mask(axes=axes)
+    return case.but(**changes) if changes else case
 
 
 @law("strides-do-not-matter", adapt=_strided)
