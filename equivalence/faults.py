@@ -80,8 +80,10 @@ def note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
                 replay=replay_line(target.name, case),
             )
         )
-    if trials.refuses_grouped and ("enable_gqa" in target.options or target.declaration.grouped):
-        text = "every grouped case was refused: " + trials.not_exercised.get("grouped heads", "")
+    refuses = trials.refuses_grouped or trials.one_group_only
+    if refuses and ("enable_gqa" in target.options or target.declaration.grouped):
+        which = "every grouped case" if trials.refuses_grouped else "more than one group of heads"
+        text = f"{which} was refused: " + trials.not_exercised.get("grouped heads", "")
         case = AttentionCase(num_kv_heads=2, group_size=2)
         result.failures.append(
             Failure(

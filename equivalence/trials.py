@@ -36,6 +36,7 @@ class Trials:
     domain: the cases to draw. not_exercised: feature -> why not. crashes: trial cases that ended
     the process, with their outcome. base: the tiny case that works, None where none did.
     contradictions: declared features that were refused, each with the text.
+    refuses_grouped: every grouped case was refused; one_group_only: those over several kv heads.
     """
 
     domain: Any
@@ -44,6 +45,7 @@ class Trials:
     crashes: list[tuple[Any, Outcome]] = field(default_factory=list)
     contradictions: list[tuple[Any, str]] = field(default_factory=list)
     refuses_grouped: bool = False
+    one_group_only: bool = False
 
 
 class _Bench:
@@ -186,7 +188,7 @@ def _heads(bench: _Bench, base: AttentionCase, order: str | tuple[int, ...]) -> 
     shared = bench.works(base.but(group_size=2), "one kv head for all query heads")
     if grouped:
         return {}
-    bench.trials.refuses_grouped = not shared
+    bench.trials.refuses_grouped, bench.trials.one_group_only = not shared, shared
     if several or not shared:
         return {"group_size": (1, 1), **({} if several else {"num_kv_heads": (1, 1)})}
     return {"num_kv_heads": (1, 1)}
