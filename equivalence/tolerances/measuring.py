@@ -260,7 +260,8 @@ class _Searched:
         )
         @hypothesis.given(self._of.kind.strategy(domain))
         def climb(drawn: Any) -> None:
-            verdict, case = self._of.verdict(drawn)
+            kept = {"magnitude": drawn.magnitude} if hasattr(drawn, "magnitude") else {}
+            verdict, case = self._of.verdict(as_declared(drawn).but(**kept))
             if verdict is None or verdict.status != "held" or not math.isfinite(verdict.natural):
                 return
             if verdict.natural > self.natural:
