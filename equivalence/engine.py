@@ -10,7 +10,7 @@ from equivalence.faults import note_trials, outdated_faults
 from equivalence.kinds import kind_named
 from equivalence.law_search import LawSearch
 from equivalence.laws import Law, all_laws, law_named
-from equivalence.outcome import Target
+from equivalence.outcome import Outcome, Target
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import TargetResult
 
@@ -37,6 +37,12 @@ def check_target(
         if trials.base is None:
             text = trials.not_exercised.get("anything", "no tiny case worked")
             result.trouble = f"every tiny case was refused: {text}"
+        elif not trials.domain.dtypes:
+            # Each format was refused, and yet the first call, in one of them, was answered.
+            again = trials.not_exercised.get(f"dtype {trials.base.dtype}", "no answer")
+            text = f"a case that worked fails in a later call: {again}"
+            trials.crashes.insert(0, (trials.base, Outcome(status="died", text=text)))
+            result.not_exercised, result.refuses_grouped = {"anything": text}, False
         else:
             domain = trials.domain.but(long_context=request.long_context)
             if request.head_layouts is not None:

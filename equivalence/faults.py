@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from equivalence.laws import Law, all_laws
 from equivalence.outcome import Target
 from equivalence.replay import replay_line
 from equivalence.results import Diagnosis, Failure, TargetResult
+from equivalence.search import SHRINK_SECONDS, polish
 from equivalence.trials import Trials
 from equivalence.verdict import Trouble
 
@@ -54,11 +56,26 @@ def diagnosis_of(subject: Any, law: str, case: Any, trouble: Trouble) -> Diagnos
     return diagnose(subject, law, case, trouble)
 
 
+def _smallest_crash(target: Target, trials: Trials, law: Law, kind: str, case: Any) -> Any:
+    """The simplest case that ends the process as ``case`` did: trials call one of middling size."""
+    subject = kind_named(target.declaration.kind).subject(target, trials.domain)
+
+    def crashes(simpler: Any) -> bool:
+        if target.supports(simpler) is not True:
+            return False
+        trouble = law.check(simpler, subject).trouble
+        return trouble is not None and trouble.kind == kind
+
+    return polish(case, crashes, deadline=time.monotonic() + SHRINK_SECONDS)
+
+
 def note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
     """Crashes in trials and refused declarations are failures with their tiny case."""
-    agreement = all_laws(result.kind)[0].name
-    for case, outcome in trials.crashes[:1]:
+    law = all_laws(result.kind)[0]
+    agreement = law.name
+    for tried, outcome in trials.crashes[:1]:
         kind = {"died": "crash", "hung": "hang", "memory": "memory"}[outcome.status]
+        case = tried if kind == "hang" else _smallest_crash(target, trials, law, kind, tried)
         result.failures.append(
             Failure(
                 law=agreement,

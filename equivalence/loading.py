@@ -22,7 +22,7 @@ from equivalence.errors import InvalidRequest
 from equivalence.kinds import MODULES, kind_named
 from equivalence.outcome import Target
 from equivalence.resolve import ResolvedTarget, closest, listed, registry
-from equivalence.signatures import options_taken
+from equivalence.signatures import options_taken, parameters_of
 
 
 def load(resolved: ResolvedTarget) -> Target:
@@ -81,7 +81,8 @@ def _module(resolved: ResolvedTarget) -> ModuleType:
     try:
         with first_on_path(folder):
             if resolved.form == "file":
-                return _module_of_file(Path(resolved.place))
+                with first_on_path(str(_root_of(Path(resolved.place)))):
+                    return _module_of_file(Path(resolved.place))
             return importlib.import_module(resolved.place)
     except InvalidRequest:
         raise
@@ -104,6 +105,9 @@ def _module_of_file(path: Path) -> ModuleType:
     """The module of a file, under a name that no other file has; an edited file is a new module."""
     stamp = f"{path}:{path.stat().st_mtime_ns}".encode()
     name = f"equivalence_target_{path.stem}_{hashlib.sha256(stamp).hexdigest()[:12]}"
+    package = path.parent.relative_to(_root_of(path)).parts
+    if package and path.stem != "__init__":  # so that ``from .neighbour import x`` finds it
+        name = ".".join((*package, name))
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -117,6 +121,18 @@ def _module_of_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _root_of(path: Path) -> Path:
+    """The folder that a file's package, or the file where it is in none, is imported from."""
+    folder = path.parent
+    while folder != folder.parent and folder.name.isidentifier() and _is_package(folder):
+        folder = folder.parent
+    return folder
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
 
 
 def _import_failure(resolved: ResolvedTarget, error: BaseException) -> str:
@@ -188,7 +204,7 @@ def _callable_in(module: ModuleType, resolved: ResolvedTarget) -> Callable[..., 
 def _require_positionals(function: Callable[..., Any], kind: str, text: str) -> None:
     needed = CONTRACTS[kind].tensors
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = parameters_of(function).values()
     except (ValueError, TypeError):  # a builtin; calling it will tell
         return
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):

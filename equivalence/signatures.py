@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from equivalence.contract import CONTRACTS, Options
@@ -27,7 +27,7 @@ def options_taken(function: Callable[..., Any], declaration: Declaration) -> dic
     else:
         taken = {_contract_name(name, contract.options): name for name in declared}
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = parameters_of(function)
     except (ValueError, TypeError):
         return taken
     positional = [name for name, p in parameters.items() if p.kind in POSITIONAL]
@@ -50,3 +50,16 @@ def _contract_name(keyword: str, options: Options) -> str:
         if keyword == option or keyword in keywords:
             return option
     return keyword
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a callable; those of ``forward`` where a module passes all on to it.
+
+    Raises ValueError or TypeError for a builtin, as ``inspect.signature`` does.
+    """
+    parameters = inspect.signature(function).parameters
+    passed_on = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    forward = getattr(function, "forward", None)
+    if callable(forward) and all(p.kind in passed_on for p in parameters.values()):
+        return inspect.signature(forward).parameters
+    return parameters

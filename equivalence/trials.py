@@ -104,10 +104,22 @@ def try_features(target: Target, *, dtypes: Iterable[str] | None = None) -> Tria
     changes |= _heads(bench, base, order)
     changes |= _masking(bench, base, always_causal)
     changes |= _plain_options(bench, base)
-    memories = {m: base.but(memory=m, kv_len=max(2, base.kv_len)) for m in MEMORIES[1:]}
+    wide = _wide(bench, base)
+    memories = {m: wide.but(memory=m) for m in MEMORIES[1:]}
     changes["memories"] = ("contiguous", *bench.accepted("memory", memories))
     trials.domain = trials.domain.but(**changes)
     return trials
+
+
+def _wide(bench: _Bench, base: AttentionCase) -> AttentionCase:
+    """A case whose strides tell each memory layout from a contiguous one, as far as one works.
+
+    With a single head or a single token, swapped axes are still contiguous.
+    """
+    long = base.but(kv_len=max(2, base.kv_len))
+    several = long.but(num_kv_heads=2)
+    candidates = (several.but(q_len=max(2, base.q_len)), several, long)
+    return next((case for case in candidates if bench.works(case)), long)
 
 
 def _working_base(

@@ -54,7 +54,11 @@ def try_features(target: Target, dtypes: Iterable[str] | None = None) -> Trials:
         if not bench.works(base.but(**{field: most}), f"{field} {most}"):
             changes[field] = (1, 1)
     changes["scale"] = bench.option("scale", base.but(scale=0.5))
-    memories = {m: base.but(memory=m, kv_len=max(2, base.kv_len)) for m in MEMORIES[1:]}
+    long = base.but(kv_len=max(2, base.kv_len))
+    wide = long.but(num_heads=2, q_len=max(2, base.q_len))
+    if not bench.works(wide):  # swapped axes of a single head or token are still contiguous
+        wide = long
+    memories = {m: wide.but(memory=m) for m in MEMORIES[1:]}
     changes["memories"] = ("contiguous", *bench.accepted("memory", memories))
     trials.domain = trials.domain.but(**changes)
     return trials

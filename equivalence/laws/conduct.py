@@ -216,7 +216,7 @@ def options_are_not_ignored(case: AttentionCase, subject: Subject) -> Verdict:
     return broken(
         Trouble(
             kind="ignored-option",
-            text=f"{option}={shown!r} is accepted and ignored at output{list(index)}",
+            text=f"{option}={shown!r} is accepted and changes nothing at output{list(index)}",
             index=index,
             got=float(outcome.output[index]),
             expected=float(exact.output[index]),

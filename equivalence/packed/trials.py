@@ -100,7 +100,10 @@ def _finish(trials: Trials, calls: TinyCalls, base: Any, changes: dict[str, Any]
     changes["windows"] = tuple(windows)
     changes["scale"] = calls.option("scale", base.but(scale=0.5))
     changes["softcap"] = calls.option("softcap", base.but(softcap=5.0))
-    memories = {memory: base.but(memory=memory) for memory in MEMORIES[1:]}
+    wide = base.but(num_kv_heads=2)  # swapped axes of a single head are still contiguous
+    if not calls.works(wide):
+        wide = base
+    memories = {memory: wide.but(memory=memory) for memory in MEMORIES[1:]}
     changes["memories"] = ("contiguous", *calls.accepted("memory", memories))
     trials.domain = trials.domain.but(**changes)
     return trials

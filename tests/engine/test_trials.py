@@ -1,0 +1,139 @@
+"""What tiny calls show of a kernel before anything is drawn, however it is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from equivalence.calling import LocalTarget
+from equivalence.case import AttentionCase
+from equivalence.engine import Request, check_target
+from equivalence.isolation.opening import open_target
+from equivalence.kinds import kind_named
+from equivalence.loading import load
+from equivalence.resolve import resolve
+from equivalence.results import TargetResult
+
+ATTENTION = """
+import torch
+
+def {name}(query, key, value):
+    {line}
+    group, uneven = divmod(query.shape[1], key.shape[1])
+    if uneven:
+        raise ValueError("heads")
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    return torch.softmax(scores, -1) @ value
+"""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False) -> Tensor:
+    """Grouped attention; causal from the upper left."""
+    group, uneven = divmod(query.shape[1], key.shape[1])
+    if uneven:
+        raise ValueError("heads")
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, float("-inf"))
+    return torch.softmax(scores, -1) @ value
+
+
+class Upper(torch.nn.Module):
+    """Causal from the upper left, and called through ``__call__(*args, **kwargs)``."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+        return attend(query, key, value, causal=is_causal)
+
+
+def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    if not (query.is_contiguous() and key.is_contiguous() and value.is_contiguous()):
+        raise RuntimeError("inputs must be contiguous")
+    return attend(query, key, value)
+
+
+def check(kernel: Any, **request: Any) -> TargetResult:
+    target = LocalTarget.of(kernel, name="kernel")
+    return check_target(target, Request(**{"examples": 40, "dtypes": ("float32",), **request}))
+
+
+def test_the_options_of_a_module_are_those_of_its_forward() -> None:
+    assert LocalTarget.of(Upper(), name="upper").options == {"causal": "is_causal"}
+    result = check(Upper())
+    assert [failure.diagnosis.kind for failure in result.failures] == ["causal-alignment"]
+
+
+def test_a_kernel_of_contiguous_inputs_is_called_with_no_others() -> None:
+    result = check(dense)
+    assert result.held is True
+    for memory in ("bshd", "sliced", "transposed", "expanded"):
+        assert "must be contiguous" in result.not_exercised[f"memory {memory}"]
+
+
+@pytest.mark.parametrize("kind", ["mla", "varlen", "paged"])
+def test_other_kinds_of_contiguous_inputs_too(kind: str) -> None:
+    names = {"mla": "mla.expanded", "varlen": "varlen.one_by_one", "paged": "paged.gathered"}
+    whole = load(resolve(names[kind]))
+    assert isinstance(whole, LocalTarget)
+
+    def picky(*tensors: Any, **options: Any) -> Any:
+        if any(isinstance(t, Tensor) and not t.is_contiguous() for t in tensors):
+            raise RuntimeError("inputs must be contiguous")
+        return whole.function(*tensors, **options)
+
+    target = LocalTarget(
+        name=kind, function=picky, declaration=whole.declaration, options=whole.options
+    )
+    trials = kind_named(kind).trials(target, ("float32",))
+    assert "bshd" not in trials.domain.memories
+
+
+def test_a_kernel_that_works_once_crashes() -> None:
+    calls = 0
+
+    def once(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise OSError("gone")
+        return attend(query, key, value)
+
+    result = check(once)
+    assert result.crashed
+    assert result.failures[0].trouble.text.endswith("fails in a later call: OSError: gone")
+
+
+def test_a_crash_in_a_trial_is_shrunk(tmp_path: Path) -> None:
+    file = tmp_path / "aborts.py"
+    line = f"__import__({os.__name__!r}).abort() if key.shape[2] == 3 else None"
+    file.write_text(ATTENTION.format(name="aborts", line=line))
+    target = open_target(f"{file}:aborts")
+    try:
+        result = check_target(target, Request(examples=10, dtypes=("float32",)))
+    finally:
+        target.close()
+    assert result.failures[0].case == AttentionCase(kv_len=3)
+
+
+def test_a_file_in_a_package_imports_its_neighbours(tmp_path: Path) -> None:
+    inner = tmp_path / "acme_kernels" / "inner"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").touch()
+    (inner / "__init__.py").touch()
+    (inner.parent / "shared.py").write_text(ATTENTION.format(name="shared", line="pass"))
+    file = inner / "mine.py"
+    file.write_text(
+        "from ..shared import shared\n\ndef mine(q, k, v):\n    return shared(q, k, v)\n"
+    )
+    target = open_target(f"{file}:mine")
+    try:
+        assert check_target(target, Request(examples=3, dtypes=("float32",))).held is True
+    finally:
+        target.close()
