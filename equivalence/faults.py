@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from equivalence.case import AttentionCase
 from equivalence.declaration import KnownFault
 from equivalence.kinds import kind_named
 from equivalence.laws import Law, all_laws
@@ -101,10 +100,10 @@ def note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
     if refuses and ("enable_gqa" in target.options or target.declaration.grouped):
         which = "every grouped case" if trials.refuses_grouped else "more than one group of heads"
         text = f"{which} was refused: " + trials.not_exercised.get("grouped heads", "")
-        case = AttentionCase(num_kv_heads=2, group_size=2)
+        case = kind_named(result.kind).case_type(num_kv_heads=2, group_size=2)
         result.failures.append(
             Failure(
-                law="agrees-with-float64",
+                law=agreement,
                 dtype=case.dtype,
                 case=case,
                 trouble=Trouble(kind="refusal", text=text),

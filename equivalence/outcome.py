@@ -49,23 +49,29 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """How reports and replay lines call it."""
+        ...
 
     @property
     def declaration(self) -> Declaration:
         """What its author says of it."""
+        ...
 
     @property
     def options(self) -> Mapping[str, str]:
         """Contract options that its signature takes, each with the keyword that it uses."""
+        ...
 
     def call(self, inputs: Any, *, output_gradient: Array | None = None) -> Outcome:
         """Call it once on fresh tensors made from the inputs of its kind (``AttentionInputs``).
 
         Never raises for what the kernel does: that is the outcome.
         """
+        ...
 
     def supports(self, case: Any) -> bool | str:
         """True, or the reason why the author excludes ``case``."""
+        ...
 
     def close(self) -> None:
         """Let go of whatever the target holds (a worker process)."""
+        ...

@@ -58,14 +58,17 @@ class PiecewiseInputs(Protocol):
     @property
     def dtype(self) -> str:
         """The format of the operands."""
+        ...
 
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the whole output."""
+        ...
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
         """Its parts, in order."""
+        ...
 
 
 class PiecewiseSubject(BaseSubject[Any, Any, Any]):

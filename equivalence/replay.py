@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -24,6 +24,7 @@ from equivalence.errors import InvalidRequest
 from equivalence.kinds import MODULES
 from equivalence.masks import Mask
 
+T = TypeVar("T")
 MAX_CHARACTERS: Final = 20_000
 MAX_DEPTH: Final = 12
 MAX_INTEGER: Final = 2**64
@@ -34,13 +35,13 @@ CASES: Final[dict[str, Callable[..., Any]]] = {"AttentionCase": AttentionCase}
 PARTS: Final[dict[str, Callable[..., Any]]] = {"Mask": Mask, "HeadLayout": HeadLayout}
 
 
-def register_case(constructor: type) -> type:
+def register_case(constructor: type[T]) -> type[T]:
     """Let :func:`parse_case` read a further kind of case (a class decorator)."""
     CASES[constructor.__name__] = constructor
     return constructor
 
 
-def register_part(constructor: type) -> type:
+def register_part(constructor: type[T]) -> type[T]:
     """Let :func:`parse_case` read a class that stands *inside* a case, as ``Mask`` does."""
     PARTS[constructor.__name__] = constructor
     return constructor

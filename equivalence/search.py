@@ -10,6 +10,7 @@ from typing import Any, Final
 import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from equivalence.case import VALUES
 
@@ -138,7 +139,7 @@ def _drive(
         test()
     except (_Enough, _Broken):
         pass
-    except hypothesis.errors.Flaky:
+    except Flaky:
         pass  # a target that answers differently on repetition; its own law says so
 
 

@@ -32,6 +32,7 @@ class CallInputs(Protocol):
     @property
     def dtype(self) -> str:
         """The format that the tensors are stored in."""
+        ...
 
 
 class Exact(Protocol):
@@ -40,6 +41,7 @@ class Exact(Protocol):
     @property
     def output(self) -> Array:
         """The output, in float64."""
+        ...
 
 
 CaseT = TypeVar("CaseT")

@@ -16,13 +16,16 @@ class Asked(Protocol):
     @property
     def request(self) -> Request:
         """How hard to look."""
+        ...
 
     @property
     def unavailable(self) -> dict[str, str]:
         """Registered names that cannot run here, and why: filled in as they come by."""
+        ...
 
     def request_for(self, target: Target) -> Request:
         """What is asked of this target; refuses what its kind does not know."""
+        ...
 
 
 def targets_of(

@@ -24,13 +24,16 @@ class InMemory(Protocol):
     @property
     def dtype(self) -> str:
         """The format that the tensors are stored in."""
+        ...
 
     @property
     def memory(self) -> str:
         """How they lie."""
+        ...
 
     def but(self, **changes: Any) -> Any:
         """The same inputs with some fields changed."""
+        ...
 
 
 InputsT = TypeVar("InputsT", bound=InMemory)

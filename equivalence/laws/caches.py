@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from equivalence.caches.case import CacheCase
 from equivalence.caches.domain import CacheDomain
-from equivalence.caches.inputs import CacheInputs, cache_inputs
+from equivalence.caches.inputs import CacheInputs
 from equivalence.caches.program import Operation, Program
 from equivalence.caches.subject import CacheSubject
 from equivalence.laws.law import law
@@ -136,7 +138,7 @@ def cache_positions(case: CacheCase, subject: CacheSubject) -> Verdict:
     return HELD
 
 
-def _short(numbers: list[object]) -> str:
+def _short(numbers: Sequence[object]) -> str:
     text = str(numbers)
     return text if len(text) <= 60 else f"{text[:28]} ... {text[-28:]}"
 
@@ -257,7 +259,7 @@ def cache_forks_are_independent(case: CacheCase, subject: CacheSubject) -> Verdi
         earlier = subject.inputs(before)
         if not subject.sound(earlier, subject.call(earlier)):
             return INAPPLICABLE
-    inputs = cache_inputs(case)
+    inputs = subject.inputs(case)
     return subject.judge(inputs, subject.call(inputs))
 
 

@@ -11,8 +11,10 @@ from equivalence.case import AttentionCase
 from equivalence.compare import other_bits
 from equivalence.domain import Domain
 from equivalence.dtypes import stored
+from equivalence.engine import Request, check_target
+from equivalence.errors import Unsupported
 from equivalence.kinds import kind_named
-from equivalence.laws import law_named
+from equivalence.laws import all_laws, law_named
 from equivalence.packed.case import VarlenCase
 from equivalence.packed.domain import PackedDomain
 from equivalence.registry import entries
@@ -49,3 +51,27 @@ def test_a_packed_step_that_proves_nothing_is_not_counted_as_held():
     # All values are near 100: in bfloat16 the bound reaches from one to the next.
     blind = telling.but(values="offset", kv_lens=(2,), dtype="bfloat16")
     assert law.check(blind, subject).status == "vacuous"
+
+
+@pytest.mark.parametrize("kind", ["attention", "varlen", "paged"])
+def test_refusing_all_groups_though_they_are_declared_is_a_failure_with_a_case_of_the_kind(kind):
+    names = {
+        "attention": "torch.repeat_kv",
+        "varlen": "varlen.one_by_one",
+        "paged": "paged.gathered",
+    }
+    right = entries()[names[kind]].load().function
+
+    def ungrouped(query, key, value, **options):
+        if query.shape[1] != key.shape[1 if kind != "paged" else 2]:
+            raise Unsupported("as many query heads as key/value heads, please")
+        return right(query, key, value, **options)
+
+    facts = {"grouped": True, "dtypes": ("float32",)}
+    target = kind_named(kind).open(ungrouped, "ungrouped", facts)
+    laws = (all_laws(kind)[0].name,)
+    result = check_target(target, Request(examples=2, laws=laws))
+    (failure,) = [f for f in result.failures if f.diagnosis.kind == "refusal"]
+    assert failure.law == laws[0]
+    assert isinstance(failure.case, kind_named(kind).case_type)
+    assert (failure.case.num_kv_heads, failure.case.group_size) == (2, 2)
