@@ -242,11 +242,28 @@ class LawSearch:
         case, trouble = self._smallest(
             law, domain, cases, trouble_of, known if reusable is None else reusable
         )
-        # In its own domain, where the faults that were named before cannot blur this one.
-        subject = self.kind.subject(self.subject.target, domain)
-        diagnosis = diagnosis_of(subject, law.name, case, trouble)
+        diagnosis = self._diagnosis(law, domain, case, trouble)
         self._report(law, case, trouble, diagnosis, known)
         return diagnosis
+
+    def _diagnosis(self, law: Law, domain: Any, case: Any, trouble: Trouble) -> Diagnosis:
+        """The mistake, asked for in ``domain``: faults named before cannot blur it there.
+
+        Nor can a fault of the head map, which is not named yet: where a case of a single head
+        gets a name that no part of the domain is free of, single heads are all that is asked.
+        """
+
+        def asked(part: Any) -> Diagnosis:
+            return diagnosis_of(
+                self.kind.subject(self.subject.target, part), law.name, case, trouble
+            )
+
+        diagnosis = asked(domain)
+        spare = self.kind.spare
+        if spare is None or spare(domain, diagnosis.kind) or getattr(case, "num_heads", 2) > 1:
+            return diagnosis
+        alone = asked(spare(domain, "head-mixing"))
+        return diagnosis if alone.kind == "unknown" else alone
 
     def _smallest(
         self,

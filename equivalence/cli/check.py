@@ -28,7 +28,9 @@ from equivalence.cli.options import (
     Xfails,
 )
 
-EXAMPLES_FOR_ALL: Final = 25  # of each backend, where no target is named
+# Of each backend, where no target is named: there are dozens, some of which convert every case.
+EXAMPLES_FOR_ALL: Final = 25
+SECONDS_FOR_ALL: Final = 6.0
 
 
 def check(
@@ -118,7 +120,7 @@ def check(
     from equivalence.report.terminal import Printer
 
     if examples is None and not target:
-        examples = EXAMPLES_FOR_ALL
+        examples, seconds = EXAMPLES_FOR_ALL, seconds or SECONDS_FOR_ALL
     asked: dict[str, Any] = {} if examples is None else {"examples": examples}
     request = Request(
         seconds=seconds,
