@@ -207,14 +207,13 @@ def _heads(bench: _Bench, base: AttentionCase, order: str | tuple[int, ...]) -> 
 
 
 def _masking(bench: _Bench, base: AttentionCase, always_causal: bool) -> dict[str, Any]:
-    options, declared = bench.target.options, bench.target.declaration
+    declared = bench.target.declaration
     changes: dict[str, Any] = {"causal": (declared.causal,) if always_causal else (None,)}
     corner = declared.causal or "lower_right"
-    square = base.but(q_len=max(base.q_len, 1))
     if (
         not always_causal
         and _offered(bench, "causal")
-        and bench.works(square.but(causal=corner), "causal")
+        and bench.works(base.but(causal=corner), "causal")
     ):
         changes["causal"] = (None, corner)
     forms: tuple[str, ...] = ()
@@ -241,7 +240,6 @@ def _masking(bench: _Bench, base: AttentionCase, always_causal: bool) -> dict[st
             windows.append(kind)
             needs_causal = True
     changes["windows"], changes["window_needs_causal"] = tuple(windows), needs_causal
-    del options
     return changes
 
 

@@ -10,25 +10,17 @@ from equivalence.case import AttentionCase
 from equivalence.compare import compare
 from equivalence.domain import Domain
 from equivalence.inputs import AttentionInputs, attention_inputs
+from equivalence.laws.alike import as_contiguous, refuses, untouched
 from equivalence.laws.law import law
 from equivalence.masks import Mask
 from equivalence.subject import Subject
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
-EYE_VALUES: Final = ("ramp", "steps", "zero")
-
 
 @law("inputs-are-not-modified")
 def inputs_are_not_modified(case: AttentionCase, subject: Subject) -> Verdict:
     """A call leaves its inputs, and the memory around them, as they were."""
-    inputs = subject.inputs(case)
-    outcome = subject.call(inputs)
-    if outcome.status != "returned":
-        return INAPPLICABLE
-    if not outcome.mutated:
-        return HELD
-    text = f"the call wrote to its {', '.join(outcome.mutated)}"
-    return broken(Trouble(kind="input-mutation", text=text))
+    return untouched(subject.call(subject.inputs(case)))
 
 
 def _strided(case: AttentionCase, domain: Domain) -> AttentionCase | None:
@@ -56,21 +48,7 @@ def _strided(case: AttentionCase, domain: Domain) -> AttentionCase | None:
 @law("strides-do-not-matter", adapt=_strided)
 def strides_do_not_matter(case: AttentionCase, subject: Subject) -> Verdict:
     """The same numbers behind other strides give the same output."""
-    inputs = subject.inputs(case)
-    plain = inputs.but(memory="contiguous")
-    strided, flat = subject.call(inputs), subject.call(plain)
-    if not subject.sound(plain, flat):
-        return INAPPLICABLE
-    if (problem := subject.unusable(inputs, strided)) is not None:
-        return problem
-    return subject.same(
-        inputs,
-        strided.output,
-        flat.output,
-        slack=subject.allowance(inputs).allowed,
-        kind="strides",
-        than=f"itself on contiguous tensors (memory is {case.memory!r})",
-    )
+    return as_contiguous(subject, subject.inputs(case), kind="strides")
 
 
 def _uneven_heads(case: AttentionCase, domain: Domain) -> AttentionCase | None:
@@ -98,13 +76,8 @@ def bad_head_counts_are_refused(case: AttentionCase, subject: Subject) -> Verdic
         sinks=None if whole.sinks is None else whole.sinks[:num_heads],
         alibi_slopes=None if whole.alibi_slopes is None else whole.alibi_slopes[:num_heads],
     )
-    outcome = subject.call_again(uneven)
-    if outcome.status in ("refused", "raised"):
-        return HELD
-    if outcome.status != "returned":
-        return subject.unusable(uneven, outcome) or HELD
     text = f"{num_heads} query heads over {case.num_kv_heads} key/value heads got an answer"
-    return broken(Trouble(kind="answered-refusal", text=text))
+    return refuses(subject, uneven, text=text)
 
 
 OPTIONS: Final = ("mask", "causal", "window", "scale", "softcap", "sinks", "alibi", "kv_lengths")
