@@ -38,6 +38,7 @@ OPTIONS: Final = (
     "kv_lengths",
     "plants",
 )
+LARGE_PRODUCT: Final = (("query", 0, 0, 300.0), ("key", 0, 0, 300.0))
 
 
 class _Enough(KeyboardInterrupt):
@@ -259,6 +260,12 @@ def _moved(case: Any) -> Iterator[Any]:
             for moved in _changed(case, **more, values=values):
                 if size_of(moved) < size_of(case):
                     yield moved
+    if hasattr(case, "plants") and hasattr(case, "magnitude"):
+        # Rather than many large numbers: one query and one key.
+        plain = {f.name: f.default for f in fields(case) if f.name in ("magnitude", "seed", "mask")}
+        for moved in _changed(case, **plain, values="ramp", plants=LARGE_PRODUCT):
+            if size_of(moved) < size_of(case):
+                yield moved
     if getattr(case, "scale", None) == 1.0:  # the default of the smallest head
         yield from _changed(case, head_dim=1, scale=0.5)
     axes = [name for name in SIZES if isinstance(getattr(case, name, None), int)]
