@@ -1,4 +1,4 @@
-"""The attention of EXAONE-4.0-1.2B at a context of 4,096, all 30 layers, in a process of its own."""
+"""The attention of EXAONE-4.0-1.2B, 30 layers at a context of 4,096, in processes of their own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_repeat_kv_copies_960_mib_a_token_in_under_20_seconds_and_2_gib() -> Non
     assert graph["repeated_heads"] == {
         "count": 60, "bytes_written": 1_006_632_960, "bytes_read": 1_006_632_960,
     }  # fmt: skip
-    assert 2 * 1_006_632_960 == 1920 * MIB
+    assert graph["repeated_heads"]["bytes_written"] * 2 == 1920 * MIB
     assert sum(one["feeds_scores"] for one in graph["replications"]) == 30
     assert memory < 2 * 2**30
     assert seconds < 20
