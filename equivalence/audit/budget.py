@@ -82,12 +82,14 @@ def read_budget(path: str | Path) -> Budget:
 def exceeded(account: Account, budget: Budget) -> list[Exceeded]:
     """The limits that the graph breaks.
 
-    Where heads could not be followed, everything that repeats counts as repeating heads: a gate
-    must not pass what it did not understand.
+    Where heads could not be followed, everything that repeats counts as repeating heads, and so
+    does what would repeat by a number that is not known: a gate must not pass what it did not
+    understand.
     """
     heads = account.replications if account.undecided else account.of_heads
+    open_tiles = [op for op in account.graph.ops if op.type == "tile" and op.kind == "opaque"]
     found = {
-        "max_tiles": len(heads),
+        "max_tiles": len(heads) + (len(open_tiles) if account.undecided else 0),
         "max_bytes": sum(one.written for one in heads),
         "max_repeats": len(account.replications),
         "max_ops": account.total_ops,

@@ -49,7 +49,7 @@ def kind_of(op: Any) -> str:
         case "softmax" | "reduce_sum" | "transpose":
             pass
         case "split":
-            return "split" if _axis(op) is not None else "opaque"
+            return "split" if _split_sizes(op) is not None else "opaque"
         case "slice_by_index" | "slice_by_size":
             return "slice" if _index(op) is not None else "opaque"
         case "gather":
@@ -84,14 +84,20 @@ def attributes_of(op: Any, kind: str) -> dict[str, Any]:
         case "transpose":
             return {"perm": tuple(int(p) for p in np.ravel(_number(op, "perm")))}
         case "split":
-            axis = _axis(op) or 0
-            sizes = tuple(int(var.shape[axis]) for var in op.outputs)
-            return {"axis": axis, "sizes": sizes}
+            return {"axis": _axis(op), "sizes": _split_sizes(op)}
         case "slice":
             return {"index": _index(op)}
         case "gather":
             return {"axis": _axis(op), "indices": np.asarray(_number(op, "indices"))}
     return {}
+
+
+def _split_sizes(op: Any) -> tuple[int, ...] | None:
+    """The sizes of the parts; None where they are known only at a call."""
+    axis = _axis(op)
+    sizes = [] if axis is None else [var.shape[axis] for var in op.outputs]
+    whole = sizes and all(isinstance(size, int | np.integer) for size in sizes)
+    return tuple(int(size) for size in sizes) if whole else None
 
 
 def _number(op: Any, name: str) -> Any:

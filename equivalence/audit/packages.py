@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from equivalence.coreml.conversion import conversion_noise_kept
 from equivalence.coreml.quiet import coremltools
 from equivalence.errors import InvalidRequest
 
@@ -54,9 +55,9 @@ def open_package(path: str | Path) -> Package:
     weights = Path(model.weights_dir) if model.weights_dir else None
     if _needs_weights(spec) and (weights is None or not any(weights.glob("*"))):
         raise InvalidRequest(f"{path}: its weights folder is missing")
-    return Package(
-        program=_program(path, spec, weights), facts=_facts(spec), defaults=_defaults(spec)
-    )
+    defaults = _defaults(spec)
+    _settle(spec, defaults)
+    return Package(program=_program(path, spec, weights), facts=_facts(spec), defaults=defaults)
 
 
 def _require_items(path: Path) -> None:
@@ -79,11 +80,12 @@ def _program(path: Path, spec: Any, weights: Path | None) -> Any:
     from coremltools.converters.mil.frontend.milproto.load import load
 
     try:
-        return load(
-            spec,
-            specification_version=spec.specificationVersion,
-            file_weights_dir=str(weights) if weights is not None else "",
-        )
+        with conversion_noise_kept():
+            return load(
+                spec,
+                specification_version=spec.specificationVersion,
+                file_weights_dir=str(weights) if weights is not None else "",
+            )
     except Exception as error:
         raise InvalidRequest(f"{path}: its program cannot be read: {_line(error)}") from None
 
@@ -122,6 +124,18 @@ def _defaults(spec: Any) -> dict[str, tuple[int, ...]]:
         if shape:
             found[given.name] = shape
     return found
+
+
+def _settle(spec: Any, defaults: Mapping[str, tuple[int, ...]]) -> None:
+    """Give flexible inputs their default shapes, so that what follows from them is known."""
+    for function in spec.mlProgram.functions.values():
+        for given in function.inputs:
+            dimensions = given.type.tensorType.dimensions
+            shape = defaults.get(given.name, ())
+            if len(shape) == len(dimensions):
+                for dimension, size in zip(dimensions, shape, strict=True):
+                    if dimension.WhichOneof("dimension") == "unknown":
+                        dimension.constant.size = size
 
 
 def _line(error: Exception) -> str:

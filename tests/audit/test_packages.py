@@ -11,6 +11,8 @@ import torch
 
 from equivalence.audit.converting import audit_package
 from equivalence.cli import run
+from equivalence.converters.axes import DynamicAxis
+from equivalence.converters.formulations import formulation_named
 from equivalence.coreml.conversion import program_of
 from equivalence.coreml.quiet import coremltools
 
@@ -118,3 +120,17 @@ def test_compressed_weights_are_counted_compressed(weighted: Path, tmp_path: Pat
     assert 64 * 64 <= account.constant_bytes < 64 * 64 * 2
     assert account.conditions["compression"].startswith("constexpr_")
     assert account.macs == 64 * 64
+
+
+def test_a_flexible_length_counts_at_its_default(tmp_path: Path) -> None:
+    length = {2: DynamicAxis(name="kv_len", low=2, high=64)}
+    query, key = torch.zeros(1, 6, 1, 4).half(), torch.zeros(1, 2, 9, 4).half()
+    path = tmp_path / "flexible.mlpackage"
+    program_of(
+        formulation_named("repeat_kv").build(),
+        (query, key, key),
+        dynamic_shapes={"key": length, "value": length},
+        convert_to="mlprogram",
+    ).save(str(path))
+    account = audit_package(path)
+    assert [one.written for one in account.replications] == [6 * 9 * 4 * 2] * 2

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, example, given, settings
 
 from equivalence.audit.account import Account, account_of
+from equivalence.audit.agreement import output_of, step_numbers
+from equivalence.audit.converting import audit_package, saved_package
+from equivalence.audit.packages import open_package
 from equivalence.audit.read_mil import read_mil
+from equivalence.audit.recipes import Recipe
+from equivalence.coreml.conversion import conversion_noise_kept
+from equivalence.coreml.quiet import coremltools
 from equivalence.passes import recognising
-from equivalence.passes.fold_queries import Folded, fold_queries
-from tests.passes.layouts import Layout, converted, furthest, layouts, outputs
+from equivalence.passes.fold_queries import Folded, fold_queries, folding_pipeline
+from tests.passes.layouts import Attention, Layout, converted, furthest, layouts, outputs
+from tests.passes.layouts import example as example_tensors
 
 CLOSE = 1e-12
 
@@ -100,6 +109,44 @@ def test_a_refusal_says_why(layout: Layout, reason: str) -> None:
     program = converted(layout)
     (said,) = fold_queries(program).refused.values()
     assert reason in said
+
+
+@pytest.mark.parametrize(
+    ("cache", "q_len"), [("inputs", 1), ("state", 1), ("inputs", 3), ("state", 3)]
+)
+def test_a_saved_model_of_two_layers_is_folded(cache: str, q_len: int, tmp_path: Path) -> None:
+    recipe = Recipe.of_model("exaone-4.0-1.2b", layers=2, context=24, cache=cache, q_len=q_len)
+    program = open_package(saved_package(recipe, tmp_path)).program
+    numbers = step_numbers(recipe)
+    first, before = output_of(program, numbers, "double"), account(program)
+    report = fold_queries(program)
+    assert (len(report.folded), report.refused) == (2, {})
+    assert float((output_of(program, numbers, "double") - first).abs().max()) <= CLOSE
+    after = account(program)
+    assert (len(before.of_heads), len(after.of_heads)) == (4, 0)
+    assert after.state_writes == before.state_writes
+    assert after.total_ops < before.total_ops
+
+
+def test_conversion_with_the_pass_saves_a_graph_without_tiles(tmp_path: Path) -> None:
+    layout = Layout(num_kv_heads=2, group_size=3, mask="shared")
+    ct = coremltools()
+    names = example_tensors(layout)
+    with conversion_noise_kept():
+        traced = torch.jit.trace(Attention(layout), tuple(names.values()), check_trace=False)
+        model = ct.convert(
+            traced,
+            inputs=[ct.TensorType(name=n, shape=x.shape) for n, x in names.items()],
+            minimum_deployment_target=ct.target.iOS18,
+            compute_precision=ct.precision.FLOAT32,
+            pass_pipeline=folding_pipeline(),
+            skip_model_load=True,
+        )
+    path = tmp_path / "folded.mlpackage"
+    model.save(str(path))
+    assert audit_package(path).of_heads == []
+    program = open_package(path).program
+    assert furthest(outputs(converted(layout), layout), outputs(program, layout)) <= CLOSE
 
 
 def test_decoding_takes_two_reshapes_and_prefill_four() -> None:
