@@ -17,7 +17,7 @@ from equivalence.errors import Unsupported, require, said
 from equivalence.inputs import AttentionInputs
 from equivalence.memory import buffer_of, lay_out
 from equivalence.outcome import Outcome
-from equivalence.signatures import options_taken
+from equivalence.signatures import options_taken, unknown_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,11 @@ class LocalTarget:
             gradients=gradients,
             extra_result=second is not None and not declared.lse,
         )
+
+    @property
+    def unknown_parameters(self) -> list[str]:
+        """Parameters of its signature that are neither tensors nor options of the contract."""
+        return unknown_parameters(self.function, self.options, self.declaration.kind)
 
     def supports(self, case: Any) -> bool | str:
         """What the declared ``supports`` says; True where nothing is declared."""

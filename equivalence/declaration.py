@@ -203,9 +203,15 @@ def parse_facts(text: str) -> dict[str, Any]:
         try:
             facts[name.strip()] = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):
-            literal = {"true": True, "false": False}.get(value.strip().lower(), value.strip())
-            facts[name.strip()] = literal
+            facts[name.strip()] = _bare(value.strip())
     return facts
+
+
+def _bare(text: str) -> Any:
+    """A value that is no literal: true, false, a word, or words in brackets."""
+    if text[:1] + text[-1:] in ("()", "[]"):
+        return tuple(piece.strip() for piece in text[1:-1].split(",") if piece.strip())
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def _split_outside_brackets(text: str) -> list[str]:

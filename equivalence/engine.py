@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from equivalence.faults import note_trials, outdated_faults
 from equivalence.kinds import kind_named
@@ -15,6 +15,12 @@ from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import TargetResult
 
 __all__ = ["Progress", "Report", "Request", "check_target"]
+
+
+NO_OPTION: Final = (
+    "never given, as it is no option by that name; if it is one by another, declare it: "
+    "options={'sinks': 'sink_logits'}"
+)
 
 
 def check_target(
@@ -31,6 +37,8 @@ def check_target(
     progress(Progress(target=target.name, stage="trials"))
     trials = kind_named(result.kind).trials(target, request.dtypes)
     result.not_exercised = trials.not_exercised
+    for parameter in getattr(target, "unknown_parameters", ()):
+        result.not_exercised[f"parameter {parameter}"] = NO_OPTION
     result.refuses_grouped = trials.refuses_grouped
     laws = [law_named(n) for n in request.laws] if request.laws else list(all_laws(result.kind))
     try:
@@ -48,6 +56,9 @@ def check_target(
             if request.head_layouts is not None:
                 domain = domain.but(head_layouts=request.head_layouts)
             _search_all(target, domain, laws, request, deadline, result, progress)
+            if request.seconds and not result.shares.cases and not trials.crashes:
+                seconds = f"{request.seconds:g} seconds"
+                result.trouble = f"its {seconds} were over before a case was judged"
     except KeyboardInterrupt:
         result.interrupted = True
     note_trials(target, trials, result)

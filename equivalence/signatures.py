@@ -52,6 +52,23 @@ def _contract_name(keyword: str, options: Options) -> str:
     return keyword
 
 
+def unknown_parameters(
+    function: Callable[..., Any], taken: Mapping[str, str], kind: str
+) -> list[str]:
+    """Parameters that no call will fill: neither tensors of the kind nor keywords of an option."""
+    tensors = len(CONTRACTS[kind].tensors)
+    if not tensors:  # a factory: its sizes are keywords
+        return []
+    try:
+        parameters = parameters_of(function)
+    except (ValueError, TypeError):
+        return []
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    positional = [name for name, p in parameters.items() if p.kind in POSITIONAL]
+    known = {*positional[:tensors], *taken.values()}
+    return [name for name, p in parameters.items() if p.kind in named and name not in known]
+
+
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """The parameters of a callable; those of ``forward`` where a module passes all on to it.
 

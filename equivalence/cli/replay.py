@@ -30,6 +30,7 @@ def replay(
     from equivalence.cli import validation as valid
     from equivalence.cli.opening import open_all
     from equivalence.cli.replaying import replay_case
+    from equivalence.isolation.supervise import GIB, Limits
     from equivalence.replay import parse_case
 
     valid.above_zero("--max-time-per-call", max_time_per_call)
@@ -37,6 +38,7 @@ def replay(
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
     laws = valid.known_laws(law, facts.get("kind"))
     parsed = parse_case(case)
+    valid.fits(parsed, Limits().memory / GIB if memory is None else memory)
     (opened,) = open_all([target], facts, seconds=max_time_per_call, gib=memory)
     try:
         return replay_case(opened, parsed, laws, facts)

@@ -42,7 +42,7 @@ def _kind_of(target: Target, case: Any) -> Kind:
     kind = kind_named(target.declaration.kind)
     if not isinstance(case, kind.case_type):
         raise InvalidRequest(
-            f"{target.name} is of kind {kind.name}, which takes a {kind.case_type.__name__}, "
+            f"{target.name} is of kind {kind.name}, which takes {kind.case_type.__name__}, "
             f"not a {type(case).__name__}"
         )
     return kind

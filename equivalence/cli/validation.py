@@ -144,3 +144,18 @@ def _known_device(device: str) -> str:
             f"--device {device} is not available here: {said[0] if said else type(error).__name__}"
         ) from None
     return device
+
+
+def fits(case: Any, gib: float) -> None:
+    """Refuse a case whose scores, or operands, in float64 alone take more than ``gib``."""
+
+    def size(name: str) -> int:
+        return int(getattr(case, name, 0) or 0)
+
+    queries = size("batch_size") * size("num_heads") * (size("q_len") or size("seq_len"))
+    keys = size("batch_size") * (size("num_kv_heads") or 1) * size("kv_len")
+    needed = 8 * max(queries * max(size("kv_len"), size("head_dim")), keys * size("head_dim"))
+    if needed > gib * 2**30:
+        raise InvalidRequest(
+            f"the case needs more than {needed / 2**30:,.0f} GiB; --memory {gib:g} is the limit"
+        )

@@ -64,6 +64,7 @@ class IsolatedTarget:
         self._excludes = False
         self._declaration = Declaration()
         self._options: dict[str, str] = {}
+        self.unknown_parameters: list[str] = []
         self._failure: Outcome | None = None
         weakref.finalize(self, self._held.kill)
         try:
@@ -157,6 +158,7 @@ class IsolatedTarget:
             raise InvalidRequest(_refusal(answer, self.name))
         self._declaration = answer.declaration
         self._options = answer.options
+        self.unknown_parameters = answer.unknown_parameters
         self._excludes = answer.excludes
         self._resident = answer.resident
 

@@ -48,6 +48,7 @@ class Ready(msgspec.Struct, tag=True):
     options: dict[str, str]
     excludes: bool
     resident: int
+    unknown_parameters: list[str] = []
 
 
 class Call(msgspec.Struct, tag=True):

@@ -94,6 +94,7 @@ def _ready(target: Target) -> wire.Ready:
         options=dict(target.options),
         excludes=target.declaration.supports is not None,
         resident=psutil.Process().memory_info().rss,
+        unknown_parameters=getattr(target, "unknown_parameters", []),
     )
 
 

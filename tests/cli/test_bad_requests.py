@@ -55,6 +55,10 @@ WRONG = {
     "option": (["check", "--exmaples", "3"], "No such option: --exmaples"),
     "command": (["chek"], "No such command 'chek'"),
     "replay without case": (["replay", "kernels.py:right"], "Missing argument 'CASE'"),
+    "replay of a huge case": (
+        ["replay", "kernels.py:right", "AttentionCase(q_len=99999999, kv_len=99999)"],
+        "the case needs more than 74,505 GiB; --memory 4 is the limit",
+    ),
     "replay of no expression": (
         ["replay", "kernels.py:right", "AttentionCase("],
         "cannot read the case 'AttentionCase('",

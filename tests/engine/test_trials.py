@@ -14,6 +14,7 @@ from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.engine import Request, check_target
 from equivalence.isolation.opening import open_target
+from equivalence.isolation.target import IsolatedTarget
 from equivalence.kinds import kind_named
 from equivalence.loading import load
 from equivalence.resolve import resolve
@@ -137,3 +138,32 @@ def test_a_file_in_a_package_imports_its_neighbours(tmp_path: Path) -> None:
         assert check_target(target, Request(examples=3, dtypes=("float32",))).held is True
     finally:
         target.close()
+
+
+def test_a_parameter_of_another_name_is_listed_and_can_be_declared() -> None:
+    def kernel(query: Tensor, key: Tensor, value: Tensor, is_cuasal: bool = False) -> Tensor:
+        return attend(query, key, value, causal=is_cuasal)
+
+    assert "never given" in check(kernel).not_exercised["parameter is_cuasal"]
+    facts = {"options": {"causal": "is_cuasal"}, "causal": "upper_left"}
+    target = LocalTarget.of(kernel, name="kernel", facts=facts)
+    result = check_target(target, Request(examples=20, dtypes=("float32",)))
+    assert result.held is True
+    assert not [name for name in result.not_exercised if name.startswith("parameter")]
+
+
+def test_a_worker_tells_the_parameters_that_it_never_gets(tmp_path: Path) -> None:
+    file = tmp_path / "other.py"
+    file.write_text("def other(q, k, v, is_causal=False, *, block=16):\n    return q\n")
+    target = open_target(f"{file}:other")
+    try:
+        assert isinstance(target, IsolatedTarget)
+        assert target.unknown_parameters == ["block"]
+    finally:
+        target.close()
+
+
+def test_a_time_that_is_too_short_is_named_as_the_reason() -> None:
+    result = check(attend, seconds=1e-3)
+    assert result.held is None
+    assert result.trouble == "its 0.001 seconds were over before a case was judged"
