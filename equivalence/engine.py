@@ -92,7 +92,8 @@ def _search_all(
             result.laws.extend(search.results())
             result.shares.merge([search.shares])
         search.shrink_failures(known)
-    result.failures = known
+    # Read in the wrong order, no other number, shape or exception means anything.
+    result.failures = [f for f in known if f.diagnosis.kind == "layout"] or known
     for law in result.laws:
         for reason, count in law.remarks.items():
             result.remarks[reason] = result.remarks.get(reason, 0) + count

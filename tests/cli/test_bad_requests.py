@@ -160,7 +160,7 @@ def test_an_error_of_our_own_is_no_fault_of_the_target(
     def fails(*_: object) -> None:
         raise RuntimeError("a bug of ours")
 
-    monkeypatch.setattr("equivalence.engine.check_target", fails)
+    monkeypatch.setattr("equivalence.hunting.check_target", fails)
     finished = run("check", "kernels.py:right", "kernels.py:chatty", "--json", "report.json")
     assert finished.code == 70
     assert "an error in attention-equivalence itself, not in the target" in finished.err

@@ -167,3 +167,14 @@ def test_a_time_that_is_too_short_is_named_as_the_reason() -> None:
     result = check(attend, seconds=1e-3)
     assert result.held is None
     assert result.trouble == "its 0.001 seconds were over before a case was judged"
+
+
+def test_another_layout_is_the_only_fault_and_names_what_accepts_it() -> None:
+    def bshd(query: Tensor, key: Tensor, value: Tensor, causal: bool = False) -> Tensor:
+        swapped = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        return attend(*swapped, causal=causal).transpose(1, 2)
+
+    result = check(bshd, examples=20, laws=("agrees-with-float64",))
+    assert [failure.diagnosis.kind for failure in result.failures] == ["layout"]
+    assert result.failures[0].diagnosis.text.endswith("--declare layout=BSHD")
+    assert not result.crashed
