@@ -18,7 +18,8 @@ class Converted:
 
     graph: the pymil ``Program``, to be audited. notes: said of the conversion. A stateful module
     keeps its states from call to call; ``reset`` fills them with zeros. The output has the type
-    of the inputs, whatever Core ML's own interface needs (float32 before iOS16).
+    of the inputs, whatever Core ML's own interface needs (float32 before iOS16) and the mode
+    computes in; ``evaluator`` gives what was not rounded.
     """
 
     def __init__(self, program: Any, names: Sequence[str], *, mode: str) -> None:
@@ -37,7 +38,7 @@ class Converted:
         given = dict(zip(self._names, tensors, strict=True))
         output: torch.Tensor = next(iter(self.evaluator(given, self._state).values()))
         wanted = next((t.dtype for t in tensors if t.is_floating_point()), output.dtype)
-        return output if self.evaluator.mode.name == "double" else output.to(wanted)
+        return output.to(wanted)
 
 
 def convert(

@@ -47,7 +47,9 @@ def test_a_fault_that_is_mended_is_shouted_out() -> None:
     assert all("a known fault is gone" in failure.trouble.text for failure in gone)
 
 
-@pytest.mark.parametrize(("route", "examples"), [("trace", 20), ("export", 8)])
+@pytest.mark.parametrize(
+    ("route", "examples"), [("trace", 12), ("export", 6), ("trace_double", 6), ("trace_strict", 6)]
+)
 def test_a_short_search_holds(route: str, examples: int) -> None:
     """With the known faults declared; every law judges something."""
     function = getattr(coreml_graph, route)
