@@ -102,16 +102,14 @@ def test_json_to_stdout_is_all_that_stdout_gets(spawn: Run) -> None:
 def test_what_prints_in_this_process_is_kept_off_stdout_too(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from equivalence import hunting
-
-    check_target = hunting.check_target
+    from equivalence.engine import check_target
 
     def chatty(*arguments: Any) -> TargetResult:
         os.write(1, b"written from C\n")
         print("printed from Python")
         return check_target(*arguments)
 
-    monkeypatch.setattr(hunting, "check_target", chatty)
+    monkeypatch.setattr("equivalence.hunting.check_target", chatty)
     finished = run("check", "torch.sdpa", *QUICK, *AGREES, "--json", "-")
     assert finished.code == 0
     assert from_json(finished.out).targets[0].held is True
