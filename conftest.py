@@ -1,5 +1,8 @@
 """Settings of this repository's own test run."""
 
+import signal
+import threading
+
 import pytest
 
 from equivalence.threads import pin_threads
@@ -7,6 +10,10 @@ from equivalence.threads import pin_threads
 pin_threads()  # a library reads this once, when it loads: before anything imports torch
 
 pytest_plugins = ["equivalence.plugin"]
+
+# A run in the background may start with Ctrl-C ignored, and its children would inherit that.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -25,6 +25,8 @@ COUNTS = {
     "single": (3, 2, 2, 2, "float32", "float32"),
     "bf16_inside": (3, 2, 2, 2, "bfloat16", "float32"),
     "fast_tanh": (3, 1, 0, 1, None, "float32"),
+    "graph": (3, 1, 2, 1, None, "float32"),
+    "core_ai": (3, 2, 2, 1, None, None),
 }
 CASES = [
     AttentionCase(q_len=3, kv_len=9, head_dim=8, values="normal", magnitude=3.0),
