@@ -89,8 +89,8 @@ def test_killing_the_parent_of_a_spawned_worker_kills_it():
 def test_an_interrupt_is_quiet_and_leaves_nothing():
     process, others = started(f"""
         target = open_target("{HERE}/kernels.py:loops")
-        print(json.dumps([target.pid]), flush=True)
         try:
+            print(json.dumps([target.pid]), flush=True)
             target.call(inputs)
         except KeyboardInterrupt:
             print("interrupted", target.pid, flush=True)
