@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import psutil
@@ -95,6 +96,7 @@ def test_an_interrupt_is_quiet_and_leaves_nothing():
         except KeyboardInterrupt:
             print("interrupted", target.pid, flush=True)
     """)
+    time.sleep(1.0)  # for the parent to wait for its worker: that is what is interrupted
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, err = process.communicate(timeout=20)
     assert (out, err, process.returncode) == ("interrupted None\n", "", 0)
