@@ -210,6 +210,5 @@ def _summed(
 
 def _by_kv_head(per_head: Array, head_of: Array, kv_heads: int) -> Array:
     """Sum what each query head contributes to the key/value head that it reads."""
-    total = np.zeros((per_head.shape[0], kv_heads, *per_head.shape[2:]))
-    np.add.at(total.swapaxes(0, 1), head_of, per_head.swapaxes(0, 1))
-    return total
+    sums = [per_head[:, head_of == head].sum(axis=1) for head in range(kv_heads)]
+    return np.stack(sums, axis=1)

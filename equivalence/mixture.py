@@ -113,23 +113,25 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         part = slice(start, start + step)
         chunk = value[..., part][:, head_of]
         o = output[..., part]
-        # [B, H, Sq, S, e]: distance from the output to every value
-        distance = np.abs(chunk[:, :, None] - o[:, :, :, None])
+        # Keys last, which numpy reduces several times faster: [B, H, e, S].
+        by_key = np.ascontiguousarray(chunk.swapaxes(-1, -2))
+        # [B, H, Sq, e, S]: distance from the output to every value
+        distance = np.abs(by_key[:, :, None] - o[..., None])
         if mixture.magnitude is None:
             magnitude = np.abs(chunk)
         else:
             magnitude = mixture.magnitude[..., part][:, head_of]
-        score_part = np.einsum("bhqk,bhqke->bhqe", grown, distance) / shrunk_total
+        score_part = np.einsum("bhqk,bhqek->bhqe", grown, distance) / shrunk_total
         if all_visible:
-            reach = distance.max(axis=3, initial=0.0)
+            reach = distance.max(axis=-1, initial=0.0)
             tallest = magnitude.max(axis=2, initial=0.0)[:, :, None]
             total = magnitude.sum(axis=2)[:, :, None]
         else:
-            seen_here = visible[..., None]
-            reach = np.where(seen_here, distance, 0.0).max(axis=3, initial=0.0)
-            hidden_zero = np.where(seen_here, magnitude[:, :, None], 0.0)
-            tallest = hidden_zero.max(axis=3, initial=0.0)
-            total = hidden_zero.sum(axis=3)
+            seen_here = visible[..., None, :]
+            reach = np.where(seen_here, distance, 0.0).max(axis=-1, initial=0.0)
+            sizes = np.ascontiguousarray(magnitude.swapaxes(-1, -2))[:, :, None]
+            tallest = np.where(seen_here, sizes, 0.0).max(axis=-1, initial=0.0)
+            total = np.matmul(visible.astype(np.float64), magnitude)
         weighted = np.matmul(probabilities, magnitude)
         b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
         w = np.matmul(largest_weights, magnitude) / shrunk_total

@@ -85,7 +85,8 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
         """The precision profile that judges ``dtype``."""
         return profile_for(dtype, self.target.declaration.profile)
 
-    def _once(self, what: str, inputs: InputsT, make: Callable[[], T]) -> T:
+    def once(self, what: str, inputs: InputsT, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made once for ``what`` and ``inputs`` while both are in use."""
         key = (what, inputs)
         if key not in self._memory:
             self._memory[key] = make()
@@ -96,7 +97,7 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
 
     def call(self, inputs: InputsT) -> Outcome:
         """The target's outcome; the first one, when the same inputs were asked before."""
-        return self._once("call", inputs, lambda: self.target.call(inputs))
+        return self.once("call", inputs, lambda: self.target.call(inputs))
 
     def call_again(self, inputs: InputsT, output_gradient: Array | None = None) -> Outcome:
         """A fresh call that is not remembered."""
@@ -132,7 +133,7 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
         A law that relates two calls starts from a sound one: the bounds are those of a correct
         target, so on an output that is already wrong they would accuse laws that it keeps.
         """
-        return self._once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
+        return self.once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
 
     def verdict(self, facts: Comparison, inputs: CallInputs, *, kind: str, than: str) -> Verdict:
         """Turn the facts of a comparison into a verdict; ``than`` says what it disagrees with."""
@@ -180,12 +181,12 @@ class SubjectOf(
 
     def exact(self, inputs: InputsT) -> ExactT:
         """The float64 reference of ``inputs``, evaluated once."""
-        return self._once("exact", inputs, lambda: self.evaluate(inputs))
+        return self.once("exact", inputs, lambda: self.evaluate(inputs))
 
     def allowance(self, inputs: InputsT) -> Allowance:
         """The error bound of ``inputs`` under the profile of their dtype."""
         profile = self.profile(inputs.dtype)
-        return self._once(
+        return self.once(
             "allowance", inputs, lambda: self.bound(inputs, self.exact(inputs), profile)
         )
 

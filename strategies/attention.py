@@ -24,6 +24,7 @@ LONG_CONTEXTS: Final = (129, 257, 512, 1025, 2048, 4096)
 TILES: Final = (16, 32, 64, 96, 128)
 LARGE_BATCHES: Final = (8, 11, 16, 17)
 MOST_SCORES: Final = 2**15
+MOST_NUMBERS: Final = 2**17  # in the keys of one case, for every query head and 8 queries
 MASK_PATTERNS: Final = (
     "padding",
     "random",
@@ -74,11 +75,15 @@ def _case(pick: Random, domain: Domain) -> AttentionCase:
             extras.discard("mask")
     if fields["causal"] is None and domain.window_needs_causal:
         extras.discard("window")
-    num_kv_heads, group_size, head_dim, real = _heads(pick, domain)
+    num_kv_heads, group_size, head_dim = _heads(pick, domain)
+    real = head_dim is not None
     batch_size = domain.batch_size[0] if real else pick.choice(_batch_sizes(domain, num_kv_heads))
     kv_len = pick.choice(_kv_lens(domain, short=real))
     heads = batch_size * num_kv_heads * group_size
     q_len = pick.choice(_q_lens(domain, kv_len, heads=heads, short=real))
+    if head_dim is None:
+        scores = heads * kv_len * max(1, q_len // 8)
+        head_dim = pick.choice(_head_dims(domain, MOST_NUMBERS // max(1, scores)))
     return AttentionCase(
         batch_size=batch_size,
         num_kv_heads=num_kv_heads,
@@ -98,7 +103,9 @@ def _options(
     batch_size, num_kv_heads, q_len, kv_len = sizes
     fields: dict[str, Any] = {name: True for name in ("sinks", "alibi") if name in extras}
     if "mask" in extras:
-        fields["mask"] = _mask(pick, domain, q_len, kv_len)
+        # As many rows as key/value heads: a mask by row then fits the heads as well.
+        alike = batch_size == num_kv_heads > 1
+        fields["mask"] = _mask(pick, domain, q_len, kv_len, by_row=alike)
     if "window" in extras:
         fields["window"] = _window(pick, domain, kv_len)
     if "scale" in extras:
@@ -139,16 +146,16 @@ def _values(domain: Domain) -> list[str]:
     return [*domain.values, *2 * [name for name in domain.values if name not in UNSEEDED]]
 
 
-def _heads(pick: Random, domain: Domain) -> tuple[int, int, int, bool]:
-    """(num_kv_heads, group_size, head_dim, whether they are those of a real model)."""
+def _heads(pick: Random, domain: Domain) -> tuple[int, int, int | None]:
+    """(num_kv_heads, group_size, head_dim): those of a real model, or head_dim is left open."""
     if domain.head_layouts is not None:
-        return (*pick.choice(domain.head_layouts), True)
+        return pick.choice(domain.head_layouts)
     models = real_layouts(domain)
     if models and pick.randint(0, 6) == 6:
-        return (*pick.choice(models), True)
+        return pick.choice(models)
     num_kv_heads = pick.randint(*domain.num_kv_heads)
     group_size = pick.randint(*domain.group_size)
-    return num_kv_heads, group_size, pick.choice(_head_dims(domain)), False
+    return num_kv_heads, group_size, None
 
 
 def real_layouts(domain: Domain) -> list[tuple[int, int, int]]:
@@ -168,8 +175,10 @@ def real_layouts(domain: Domain) -> list[tuple[int, int, int]]:
     ]
 
 
-def _head_dims(domain: Domain) -> Sequence[int]:
-    return sorted(domain.head_dims) if domain.head_dims else (*FUZZ_HEAD_DIMS, *REAL_HEAD_DIMS)
+def _head_dims(domain: Domain, most: int) -> Sequence[int]:
+    """Those up to ``most``, or the smallest."""
+    sizes = sorted(domain.head_dims or (*FUZZ_HEAD_DIMS, *REAL_HEAD_DIMS))
+    return [size for size in sizes if size <= most] or sizes[:1]
 
 
 def _batch_sizes(domain: Domain, num_kv_heads: int) -> list[int]:
@@ -221,10 +230,11 @@ def masks(draw: st.DrawFn, domain: Domain, *, q_len: int, kv_len: int) -> Mask:
     return _mask(draw(st.randoms()), domain, q_len, kv_len)
 
 
-def _mask(pick: Random, domain: Domain, q_len: int, kv_len: int) -> Mask:
+def _mask(pick: Random, domain: Domain, q_len: int, kv_len: int, *, by_row: bool = False) -> Mask:
     pattern = pick.choice(MASK_PATTERNS)
     form = pick.choice(domain.masks)
-    axes = pick.choice(domain.mask_axes)
+    rows = [axes for axes in domain.mask_axes if by_row and "b" in axes and "h" not in axes]
+    axes = pick.choice((*domain.mask_axes, *rows, *rows, *rows))
     fields: dict[str, Any] = {"pattern": pattern, "form": form, "axes": axes}
     match pattern:
         case "padding":

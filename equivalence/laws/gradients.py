@@ -25,7 +25,7 @@ def _differentiable(case: AttentionCase, domain: Domain) -> AttentionCase | None
 def gradients_agree(case: AttentionCase, subject: Subject) -> Verdict:
     """The gradients of query, key and value are within their bound of the float64 ones."""
     inputs = subject.inputs(case)
-    answer = _backward(case, inputs, subject)
+    answer = _shared_backward(case, inputs, subject)
     if isinstance(answer, Verdict):
         return answer
     found, exact = answer
@@ -49,7 +49,7 @@ def group_gradients_sum(case: AttentionCase, subject: Subject) -> Verdict:
         head_order="grouped",
         memory=memory,
     )
-    answer = _backward(case, inputs, subject)
+    answer = _shared_backward(case, inputs, subject)
     if isinstance(answer, Verdict):
         return answer
     single = _backward(case, apart, subject)
@@ -72,6 +72,13 @@ def group_gradients_sum(case: AttentionCase, subject: Subject) -> Verdict:
 def _over_group(per_head: Array, inputs: AttentionInputs, kv_heads: int) -> Array:
     heads = [per_head[:, inputs.kv_head_of == head].sum(axis=1) for head in range(kv_heads)]
     return np.stack(heads, axis=1)
+
+
+def _shared_backward(
+    case: AttentionCase, inputs: AttentionInputs, subject: Subject
+) -> tuple[tuple[Array, Array, Array], Gradients] | Verdict:
+    """The same for both laws: one backward pass of the target, and one of the reference."""
+    return subject.once("backward", inputs, lambda: _backward(case, inputs, subject))
 
 
 def _backward(

@@ -39,8 +39,8 @@ def minus_1e4_for_hidden(right, at):
 def stuck_maximum(right, at):
     """A running maximum that starts at the lowest float32 and never leaves it."""
     lowest = torch.finfo(torch.float32).min
-    dead = (at.masked <= lowest) & at.keep
-    return right.masked_fill(dead.all(-1, keepdim=True), math.nan)
+    dead = (at.masked <= lowest).all(-1, keepdim=True) & at.keep.any(-1, keepdim=True)
+    return right.masked_fill(dead, math.nan)
 
 
 MASKS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,12 @@ def test_help(
     assert (finished.code, finished.err) == (0, "")
     assert max(map(len, finished.out.splitlines())) <= 80
     assert finished.out == snapshot
+
+
+def test_the_package_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "equivalence", "--version"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"\d{4}\.\d+\.\d+\n", finished.stdout)
 
 
 @pytest.mark.parametrize(
