@@ -13,6 +13,7 @@ from equivalence.laws import all_laws
 from equivalence.outcome import Target
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Failure, TargetResult
+from equivalence.used_parts import added
 from equivalence.verdict import LawResult
 
 GROWTH: Final = 2
@@ -110,6 +111,7 @@ def _add(mine: LawResult, row: LawResult, drawn: int) -> None:
         setattr(mine, name, getattr(mine, name) + getattr(row, name))
     if row.used > mine.used:
         mine.used, mine.worst_case = row.used, row.worst_case
+    mine.histogram = added(mine.histogram, row.histogram)
     for kept, new in ((mine.reasons, row.reasons), (mine.remarks, row.remarks)):
         for text, times in new.items():
             kept[text] = kept.get(text, 0) + times

@@ -17,6 +17,7 @@ from equivalence.replay import replay_line
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Diagnosis, Failure, Shares
 from equivalence.search import explore, shrink, size_of
+from equivalence.used_parts import counted_in
 from equivalence.verdict import Counterexample, LawResult, Trouble, Verdict
 
 CRASHES: Final = ("crash", "hang", "memory")
@@ -129,6 +130,7 @@ class LawSearch:
             case "held":
                 result.examples += 1
                 self.shares.checks += 1
+                counted_in(result.histogram, verdict.used)
                 if verdict.used > result.used:
                     result.used, result.worst_case = verdict.used, case
             case "vacuous":
@@ -151,6 +153,8 @@ class LawSearch:
                 if expected is not None:
                     result.known = expected.note
                     return
+                if trouble.used is not None:
+                    counted_in(result.histogram, trouble.used)
                 result.broken += 1
                 result.first = result.first or self.shares.cases
                 found.broken.setdefault(trouble.kind, {})[case] = trouble

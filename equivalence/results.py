@@ -149,11 +149,15 @@ class TargetResult:
 
 @dataclass(slots=True, kw_only=True)
 class RunResult:
-    """A run over several targets, with the environment that it ran in."""
+    """A run over several targets, with the environment that it ran in.
+
+    facts: what the command line declared, which replay lines repeat.
+    """
 
     targets: list[TargetResult] = field(default_factory=list)
     environment: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

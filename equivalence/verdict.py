@@ -103,7 +103,8 @@ class Counterexample:
 class LawResult:
     """What a search found out about one law on one target in one dtype.
 
-    first: how many cases had been drawn when it first broke, None while it holds.
+    first: how many cases had been drawn when it first broke, None while it holds. histogram: the
+    checks by the part of the bound that they used (``equivalence.used_parts.EDGES``).
     """
 
     law: str
@@ -113,6 +114,7 @@ class LawResult:
     refused: int = 0
     used: float = 0.0
     worst_case: Any = None
+    histogram: list[int] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
     remarks: dict[str, int] = field(default_factory=dict)
     counterexamples: list[Counterexample] = field(default_factory=list)

@@ -20,6 +20,7 @@ from equivalence.cli.laws import laws
 from equivalence.cli.probe import probe
 from equivalence.cli.quality import quality
 from equivalence.cli.replay import replay
+from equivalence.cli.report import report
 from equivalence.cli.tolerances import tolerances
 from equivalence.errors import InvalidRequest
 
@@ -83,6 +84,7 @@ for command in (
     backends,
     tolerances,
     gate,
+    report,
     kvspec,
     quality,
     audit,

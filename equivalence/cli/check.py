@@ -14,6 +14,7 @@ from equivalence.cli.options import (
     Device,
     Dtypes,
     Examples,
+    Html,
     Hunt,
     Json,
     Kind,
@@ -56,6 +57,7 @@ def check(
     device: Device = None,
     arrays: Arrays = None,
     json: Json = None,
+    html: Html = None,
     timings: Annotated[bool, typer.Option("--timings", help="Say where the time went.")] = False,
     script: Annotated[
         Path | None,
@@ -108,6 +110,8 @@ def check(
     expected = read_xfails(xfails)
     if json is not None:
         require_writable("--json", json)
+    if html is not None:
+        require_writable("--html", html)
     if script is not None:
         require_folder("--script", script)
     if database is not None:
@@ -163,4 +167,9 @@ def check(
     )
     if json is not None:
         write_whole("--json", json, session.to_json())
+    if html is not None:
+        from equivalence.report.merging import merged
+        from equivalence.report.page import page
+
+        write_whole("--html", html, page(merged([session.report()])))
     return session.exit_code

@@ -99,6 +99,10 @@ Json = Annotated[
         help="Write the report as JSON; with - nothing else goes to stdout.",
     ),
 ]
+Html = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write one HTML page that needs no network."),
+]
 Seconds = Annotated[
     float | None,
     typer.Option(parser=number, metavar="N", help="Search each target for at most so long."),

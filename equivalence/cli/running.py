@@ -24,6 +24,7 @@ from equivalence.xfails import Expected, apply_xfails, expired, unmatched
 
 if TYPE_CHECKING:
     from equivalence.engine import Request
+    from equivalence.report.schema import ReportJson
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,10 +99,19 @@ class Session:
         self.printer.lines([(style, f"pairs of formulations: {sentence}"), *rest])
 
     def to_json(self) -> str:
-        """The report of all that was found."""
-        from equivalence.report.json import to_json
+        """The report of all that was found, as text."""
+        import msgspec
 
-        return to_json(
+        from equivalence.report.json import strict
+
+        return strict(msgspec.to_builtins(self.report()))
+
+    def report(self) -> ReportJson:
+        """The report of all that was found."""
+        from equivalence.report.json import report_of
+
+        self.run.facts = self.facts
+        return report_of(
             self.run, pairs=self.pairs, exit_code=self.exit_code, complaints=self.complaints
         )
 

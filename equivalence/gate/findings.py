@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from equivalence.bounded import read_bytes
+from equivalence.campaign.ledger import is_ledger, lines_of
 from equivalence.errors import require
 from equivalence.report.json import from_json
 from equivalence.report.schema import DtypeJson, LawJson, Number, PairJson, ReportJson, TargetJson
@@ -100,9 +101,13 @@ class Findings:
 
 
 def read_findings(paths: Iterable[Path]) -> Findings:
-    """What the reports in these files say together; raises InvalidRequest for any other file."""
+    """What reports and ledgers say together; raises InvalidRequest for any other file."""
     found = Findings()
     for path in paths:
+        if is_ledger(path):
+            for line in lines_of(path, lambda text: None):
+                found |= findings_of(line.report, source=str(path))
+            continue
         text = read_bytes(path, most=LARGEST)
         found |= findings_of(from_json(text, source=str(path)), source=str(path))
     return found
@@ -110,7 +115,7 @@ def read_findings(paths: Iterable[Path]) -> Findings:
 
 def findings_of(report: ReportJson, *, source: str = "the report") -> Findings:
     """What one report says; raises InvalidRequest for numbers that no run has."""
-    run = _run(report.environment, source)
+    run = run_of(report.environment, source)
     unavailable = report.environment.get("unavailable")
     missing = unavailable.items() if isinstance(unavailable, Mapping) else ()
     return Findings(
@@ -127,7 +132,8 @@ def findings_of(report: ReportJson, *, source: str = "the report") -> Findings:
     )
 
 
-def _run(environment: Mapping[str, Any], source: str) -> RunId:
+def run_of(environment: Mapping[str, Any], source: str) -> RunId:
+    """What tells the run apart that was made in ``environment``."""
     packages = environment.get("packages")
     version = packages.get("hypothesis") if isinstance(packages, Mapping) else None
     numbers = [environment.get(name, 0) for name in ("seed", "examples")]

@@ -43,7 +43,7 @@ def report_of(
     """The run as the structs of the schema; ``exit_code`` where it is not that of the results."""
     return ReportJson(
         schema=SCHEMA,
-        targets=[_target(target) for target in run.targets],
+        targets=[_target(target, run.facts) for target in run.targets],
         environment=dict(run.environment),
         pairs=[] if pairs is None else [_pair(edge) for edge in pairs.edges],
         odd=[] if pairs is None else odd_ones(pairs),
@@ -128,13 +128,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _target(target: TargetResult) -> TargetJson:
+def _target(target: TargetResult, facts: Mapping[str, Any]) -> TargetJson:
     return TargetJson(
         target=target.target,
         kind=target.kind,
         held=target.held,
         profile=target.profile,
-        laws=[_law(target, law) for law in law_summaries(target)],
+        laws=[_law(target, law, facts) for law in law_summaries(target)],
         tolerance={name: number(value) for name, value in target.tolerance.items()},
         not_exercised=dict(target.not_exercised),
         timings={name: number(value) for name, value in target.timings.items()},
@@ -159,7 +159,7 @@ def _target(target: TargetResult) -> TargetJson:
     )
 
 
-def _law(target: TargetResult, law: LawSummary) -> LawJson:
+def _law(target: TargetResult, law: LawSummary, facts: Mapping[str, Any]) -> LawJson:
     found = _shown(target, law)
     return LawJson(
         name=law.name,
@@ -176,7 +176,7 @@ def _law(target: TargetResult, law: LawSummary) -> LawJson:
         used=number(law.used),
         known=law.known,
         seconds=number(law.seconds),
-        dtypes=[_dtype(result) for result in law.dtypes],
+        dtypes=[_dtype(target.target, result, facts) for result in law.dtypes],
         reasons=_summed(result.reasons for result in law.dtypes),
         remarks=_summed(result.remarks for result in law.dtypes),
     )
@@ -202,7 +202,8 @@ def _diagnosis_for(target: TargetResult, law: str, trouble: Trouble) -> Diagnosi
     return Diagnosis(kind="unknown", text=trouble.text)
 
 
-def _dtype(result: LawResult) -> DtypeJson:
+def _dtype(target: str, result: LawResult, facts: Mapping[str, Any]) -> DtypeJson:
+    worst = result.worst_case
     return DtypeJson(
         dtype=result.dtype,
         held=result.held,
@@ -210,6 +211,8 @@ def _dtype(result: LawResult) -> DtypeJson:
         vacuous=result.vacuous,
         refused=result.refused,
         used=number(result.used),
+        histogram=list(result.histogram),
+        worst="" if worst is None else replay_line(target, worst, facts, result.law),
     )
 
 

@@ -40,7 +40,11 @@ class CounterexampleJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DtypeJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One law in one dtype."""
+    """One law in one dtype.
+
+    histogram: the checks by the part of the bound that they used, in the places of
+    ``equivalence.used_parts``. worst: the line that replays the one that used most.
+    """
 
     dtype: str
     held: bool | None
@@ -48,6 +52,8 @@ class DtypeJson(msgspec.Struct, frozen=True, kw_only=True):
     vacuous: int
     refused: int
     used: Number
+    histogram: list[int] = []
+    worst: str = ""
 
 
 class LawJson(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""A search over seeds, laws and backends on several processes or machines."""
