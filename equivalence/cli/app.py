@@ -14,6 +14,7 @@ from equivalence.cli.backends import backends
 from equivalence.cli.check import check
 from equivalence.cli.compare import compare
 from equivalence.cli.exits import INVALID, MEANING
+from equivalence.cli.findings import findings
 from equivalence.cli.gate import gate
 from equivalence.cli.kvspec import kvspec
 from equivalence.cli.laws import laws
@@ -88,6 +89,7 @@ for command in (
     kvspec,
     quality,
     audit,
+    findings,
 ):
     about = cleandoc(command.__doc__ or "")
     judges = command in (check, compare, probe, replay)

@@ -66,6 +66,8 @@ def modules() -> dict[str, Path]:
         for path in folder.rglob("*.py"):
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join((package, *parts)).removesuffix(".__init__")
+            if "data" in parts:  # scripts, run in processes of their own
+                continue
             if package != "equivalence" or parts[0] not in ("strategies", "backends"):
                 found[name] = path
     return found
