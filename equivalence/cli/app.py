@@ -22,6 +22,7 @@ from equivalence.cli.probe import probe
 from equivalence.cli.quality import quality
 from equivalence.cli.replay import replay
 from equivalence.cli.report import report
+from equivalence.cli.time import time
 from equivalence.cli.tolerances import tolerances
 from equivalence.errors import InvalidRequest
 
@@ -84,6 +85,7 @@ for command in (
     laws,
     backends,
     tolerances,
+    time,
     gate,
     report,
     kvspec,

@@ -62,7 +62,11 @@ def to_json(
     complaints: Sequence[str] = (),
 ) -> str:
     """The report as indented strict JSON text that ends with a newline."""
-    report = report_of(run, pairs=pairs, exit_code=exit_code, complaints=complaints)
+    return report_text(report_of(run, pairs=pairs, exit_code=exit_code, complaints=complaints))
+
+
+def report_text(report: ReportJson) -> str:
+    """A report as indented strict JSON text that ends with a newline."""
     return strict(msgspec.to_builtins(report))
 
 

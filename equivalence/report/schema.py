@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from equivalence.timing.results import TimingRun
+
 SCHEMA: Final = 1
 Number = float | str  # the strings are "NaN", "Infinity" and "-Infinity"
 
@@ -85,7 +87,10 @@ class FailureJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
-    """One target; of ``graph`` (what its graph costs) and ``allocation`` less is better."""
+    """One target; of ``graph`` (what its graph costs) and ``allocation`` less is better.
+
+    ratios: times over times of the same run, where less is better too.
+    """
 
     target: str
     kind: str
@@ -106,6 +111,7 @@ class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     graph: dict[str, Number] = {}
     allocation: dict[str, Number] = {}
+    ratios: dict[str, Number] = {}
 
 
 class PairJson(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +129,10 @@ class PairJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run; ``complaints`` are about the list of expected failures, and fail it."""
+    """A whole run; ``complaints`` are about the list of expected failures, and fail it.
+
+    timing: the table of `equivalence time`, with every round.
+    """
 
     schema: int
     targets: list[TargetJson]
@@ -134,3 +143,4 @@ class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     seconds: Number = 0.0
     complaints: list[str] = []
+    timing: TimingRun | None = None

@@ -32,6 +32,7 @@ IN_TORCH = (
     "equivalence.mil.",
     "equivalence.passes.",
     "equivalence.quality.",
+    "equivalence.timing.traced",
 )
 # What everything else stands on.
 CORE = (

@@ -1,0 +1,288 @@
+"""Run `equivalence time`: refuse what is wrong, time, print, write."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from equivalence.calling import LocalTarget
+from equivalence.cli import validation as valid
+from equivalence.cli.destination import (
+    require_folder,
+    require_writable,
+    stdout_kept_for,
+    write_whole,
+)
+from equivalence.cli.environment import environment, processor
+from equivalence.cli.progress import ProgressBar
+from equivalence.errors import InvalidRequest, require
+from equivalence.report.json import report_text
+from equivalence.report.terminal import Printer
+from equivalence.report.timing import (
+    change_lines,
+    exit_code,
+    notes,
+    timing_report,
+    timing_tables,
+)
+from equivalence.request import Progress
+from equivalence.timing.history import append, changes, earlier_run, same_machine
+from equivalence.timing.results import Bandwidth, Row, TimingRun
+
+COMMANDS: Final = ("decode", "prefill", "mla", "convert")
+BUSY: Final = 1.25  # processes that want a core, for each core, beyond which the run says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line says, as it was written."""
+
+    what: str
+    targets: tuple[str, ...] = ()
+    only: bool = False
+    kv_heads: str | None = None
+    heads: int | None = None
+    head_dim: int | None = None
+    batch: str | None = None
+    context: str | None = None
+    queries: int | None = None
+    dtypes: tuple[str, ...] = ()
+    threads: int = 1
+    rounds: int = 9
+    seed: int = 0
+    declare: tuple[str, ...] = ()
+    device: str | None = None
+    json: str | None = None
+    history: Path | None = None
+    against: Path | None = None
+    figures: Path | None = None
+    torch: str | None = None
+
+
+def run(asked: Asked) -> int:
+    """Do what is asked; the exit code."""
+    _refuse(asked)
+    before = None if asked.against is None else earlier_run(asked.against, asked.what)
+    with stdout_kept_for(asked.json):
+        printer = Printer()
+        done = _under_another_torch(asked) if asked.torch is not None else _measured(asked)
+        _print(printer, done)
+        if before is not None:
+            printer.lines(("", line) for line in change_lines(
+                changes(done, before), same_machine(done, before)))  # fmt: skip
+        if asked.figures is not None:
+            from equivalence.report.timing_charts import timing_charts
+
+            for path in timing_charts(done, asked.figures):
+                printer.line(f"{path} written", "quiet")
+    if asked.history is not None:
+        append(asked.history, done)
+    if asked.json is not None:
+        facts = environment(seed=asked.seed, processor=processor())
+        write_whole("--json", asked.json, report_text(timing_report(done, facts)))
+    return exit_code(done)
+
+
+def _refuse(asked: Asked) -> None:
+    valid.one_of("time", asked.what, COMMANDS)
+    valid.at_least("--threads", asked.threads, 1)
+    valid.at_least("--rounds", asked.rounds, 3)
+    valid.at_least("--seed", asked.seed, 0)
+    require(bool(asked.targets) or not asked.only, "--only needs at least one TARGET")
+    require(
+        asked.queries is None or asked.what == "prefill",
+        f"--queries is about prefill, and not about {asked.what}",
+    )
+    for option, value in (("--heads", asked.heads), ("--head-dim", asked.head_dim)):
+        if value is not None:
+            valid.at_least(option, value, 1)
+    valid.known_dtypes(asked.dtypes)
+    if asked.json is not None:
+        require_writable("--json", asked.json)
+    if asked.history is not None:
+        require_writable("--history", str(asked.history))
+    if asked.figures is not None:
+        from equivalence.report.charts import require_chart
+
+        require_chart("--figures", "figure.png")
+        require_folder("--figures", asked.figures)
+
+
+def _measured(asked: Asked) -> TimingRun:
+    from equivalence.timing.machine import fingerprint, load
+
+    begin = time.monotonic()
+    device = asked.device or "cpu"
+    remarks = []
+    if load() > BUSY:
+        remarks.append(f"the machine was busy: {load():.1f} processes wanted each core")
+    with ProgressBar() as bar:
+
+        def show(stage: str, done: int, total: int) -> None:
+            bar(Progress(target=asked.what, stage=stage, done=done, total=total))
+
+        rows, bandwidth, reading = _table(asked, show)
+    return TimingRun(
+        command=asked.what,
+        when=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        threads=asked.threads,
+        device=device,
+        machine={"processor": processor(), **fingerprint(device)},
+        bandwidth=bandwidth,
+        rows=rows,
+        reading=reading,
+        remarks=tuple(remarks),
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _table(asked: Asked, show: Any) -> tuple[tuple[Row, ...], Bandwidth | None, tuple[str, ...]]:
+    from equivalence.timing.decode import timed
+    from equivalence.timing.reading import decode_in_words, prefill_in_words
+
+    plan = _plan(asked)
+    rows, bandwidth = timed(plan, show)
+    words = prefill_in_words if plan.causal else decode_in_words
+    return rows, bandwidth, words(rows)
+
+
+def _plan(asked: Asked) -> Any:
+    from equivalence.timing.machine import free_memory
+    from equivalence.timing.plan import (
+        FORMULATIONS,
+        KV_HEADS,
+        Plan,
+        Sizes,
+        chosen_context,
+        require_room,
+    )
+
+    heads, width = asked.heads or 32, asked.head_dim or 128
+    dtypes = valid.known_dtypes(asked.dtypes) or ("float32", "bfloat16")
+    kv_heads = _numbers("--kv-heads", asked.kv_heads) or tuple(
+        count
+        for count in dict.fromkeys((heads, *KV_HEADS))
+        if count <= heads and heads % count == 0
+    )
+    for count in kv_heads:
+        require(
+            heads % count == 0,
+            f"--kv-heads {count} must divide --heads {heads}",
+        )
+    batch = _number("--batch", asked.batch) or 1
+    free = free_memory()
+    prefill = asked.what == "prefill"
+    context = _number("--context", asked.context) or (
+        512
+        if prefill
+        else chosen_context(
+            batch_size=batch, num_heads=heads, head_dim=width, dtypes=dtypes, free=free
+        )
+    )
+    queries = (asked.queries or context) if prefill else 1
+    require(2 <= queries <= context or not prefill, f"--queries {queries} must be 2 to {context}")
+    usual = () if asked.only else FORMULATIONS
+    names = tuple(dict.fromkeys((*usual, *asked.targets)))
+    plan = Plan(
+        command=asked.what,
+        targets=(),
+        kv_heads=tuple(sorted(set(kv_heads), reverse=True)),
+        dtypes=dtypes,
+        sizes=Sizes(
+            batch_size=batch, num_heads=heads, q_len=queries, kv_len=context, head_dim=width
+        ),
+        rounds=asked.rounds,
+        threads=asked.threads,
+        device=asked.device or "cpu",
+        seed=asked.seed,
+    )
+    require_room(plan, free)
+    return replace(plan, targets=targets_named(names, asked, usual))
+
+
+def targets_named(
+    names: Sequence[str], asked: Asked, usual: Sequence[str] = ()
+) -> tuple[LocalTarget, ...]:
+    """The targets, in this process; what is declared on the command line is for those given."""
+    from equivalence.isolation.opening import open_target
+
+    facts = valid.declared_facts(asked.declare)
+    found = []
+    for name in names:
+        own: dict[str, Any] = {} if name in usual else dict(facts)
+        if asked.device is not None:
+            own |= valid.declared_facts(None, device=asked.device)
+        target = open_target(name, facts=own, isolate=False)
+        require(
+            isinstance(target, LocalTarget),
+            f"{name} cannot be called in this process, so it cannot be timed",
+        )
+        found.append(cast(LocalTarget, target))
+    return tuple(found)
+
+
+def _print(printer: Printer, done: TimingRun) -> None:
+    for table in timing_tables(done):
+        printer.table(table)
+        printer.line()
+    printer.lines(("quiet", line) for line in notes(done))
+    printer.lines(("", line) for line in done.reading)
+    for row in done.rows:
+        if row.held is False:
+            sizes = ", ".join(f"{name}={size}" for name, size in row.sizes.items())
+            text = f"{row.subject} {row.dtype} ({sizes}): no time: {row.why}"
+            printer.line(text, "broken")
+
+
+def _under_another_torch(asked: Asked) -> TimingRun:
+    from equivalence.timing.other_torch import run_under
+
+    return run_under(asked.torch or "", _arguments(asked))
+
+
+def _arguments(asked: Asked) -> list[str]:
+    """The command line of the same table, without where it goes."""
+    given = [asked.what, *asked.targets, *(["--only"] if asked.only else [])]
+    for option, value in (
+        ("--kv-heads", asked.kv_heads),
+        ("--heads", asked.heads),
+        ("--head-dim", asked.head_dim),
+        ("--batch", asked.batch),
+        ("--context", asked.context),
+        ("--queries", asked.queries),
+        ("--threads", asked.threads),
+        ("--rounds", asked.rounds),
+        ("--seed", asked.seed),
+        ("--device", asked.device),
+    ):
+        if value is not None:
+            given += [option, str(value)]
+    for dtype in asked.dtypes:
+        given += ["--dtype", dtype]
+    for facts in asked.declare:
+        given += ["--declare", facts]
+    return given
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...]:
+    """``8,4,2`` as whole numbers of at least 1; nothing for None."""
+    if text is None:
+        return ()
+    pieces = [piece.strip() for piece in text.split(",")]
+    for piece in pieces:
+        require(
+            piece.isdigit() and 1 <= int(piece) <= 2**31,
+            f"{option} {text}: {piece!r} is not a whole number of at least 1",
+        )
+    return tuple(int(piece) for piece in pieces)
+
+
+def _number(option: str, text: str | None) -> int | None:
+    numbers = _numbers(option, text)
+    if len(numbers) > 1:
+        raise InvalidRequest(f"{option} {text}: only `time mla` takes several")
+    return numbers[0] if numbers else None

@@ -1,0 +1,112 @@
+"""What one call allocates and which kernels run in it: torch's profiler, and Python's for numpy."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from equivalence.timing.results import Allocation
+
+SHARE: Final = 0.05  # of the time, below which a kernel is not named
+CHOSEN: Final = "_scaled_dot_product"  # named whatever its share: it is what SDPA chose
+OPERAND: Final = 0.9  # of one operand of the cache: an allocation like that is a copy of it
+PYTHON_NOISE: Final = 2**16  # bytes that a call may take for Python's own objects
+
+
+def profiled(
+    call: Callable[[], Any], operands: Iterable[Any], device: str = "cpu"
+) -> tuple[Allocation, Mapping[str, float]]:
+    """What one call allocates, which steps copy the cache, and which kernels ran.
+
+    operands: the tensors that hold the cache. Other libraries' memory is not seen: the bytes are
+    None, unless the call used torch or numpy after all.
+    """
+    allocated, peak, profile = _torch_memory(call, device)
+    kernels = _kernels(profile, device)
+    tensors: list[Any] = [x for x in operands if isinstance(x, _tensor_type())]
+    if not tensors or allocated < PYTHON_NOISE:
+        in_numpy = _numpy_peak(call)
+        if in_numpy >= PYTHON_NOISE:
+            allocated, peak = allocated + in_numpy, peak + in_numpy
+    if not tensors:
+        known = allocated > 0
+        seen = Allocation(allocated=allocated if known else None, peak=peak if known else None)
+        return seen, kernels
+    from equivalence.timing.traced import traced
+
+    steps = traced(call, tensors)
+    copies = list(dict.fromkeys(steps.copies))
+    inside = allocated - steps.visible
+    if inside >= OPERAND * min(x.nbytes for x in tensors):
+        copies.append(f"{inside:,} bytes inside {next(iter(kernels), 'a kernel')}")
+    return Allocation(
+        allocated=allocated,
+        peak=peak,
+        copied=steps.copied,
+        copies=tuple(copies),
+        shares=tuple(dict.fromkeys(steps.shares)),
+        traced=True,
+    ), kernels
+
+
+def _tensor_type() -> type:
+    import torch
+
+    return torch.Tensor
+
+
+def _kernels(profile: Any, device: str) -> dict[str, float]:
+    """The kernels that ran and their shares of the time, the largest first.
+
+    On a GPU those of the device; elsewhere torch's operators, each without those inside it.
+    """
+    on_device = device.partition(":")[0] == "cuda"
+    what = "self_device_time_total" if on_device else "self_cpu_time_total"
+    times: dict[str, float] = {}
+    for event in profile.key_averages():
+        if on_device and "CUDA" not in str(event.device_type):
+            continue
+        times[event.key.removeprefix("aten::")] = float(getattr(event, what))
+    total = sum(times.values()) or 1.0
+    named = sorted(times.items(), key=lambda item: -item[1])
+    return {
+        name: seconds / total
+        for name, seconds in named
+        if seconds / total >= SHARE or name.startswith(CHOSEN)
+    }
+
+
+def _torch_memory(call: Callable[[], Any], device: str) -> tuple[int, int, Any]:
+    """Bytes allocated, the most held at once, and the profile."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it writes to stderr from C otherwise
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU]
+    if device.partition(":")[0] == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with torch.no_grad(), profile(activities=activities, profile_memory=True) as found:
+        call()
+    events = found.profiler.kineto_results.events()
+    changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
+    held = peak = 0
+    for _, size in sorted(changes, key=lambda change: change[0]):
+        held += size
+        peak = max(peak, held)
+    return sum(size for _, size in changes if size > 0), peak, found
+
+
+def _numpy_peak(call: Callable[[], Any]) -> int:
+    """The most that Python and numpy held beyond what they held before."""
+    if tracemalloc.is_tracing():  # somebody else is looking
+        return 0
+    tracemalloc.start(1)
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        call()
+        return max(0, tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()

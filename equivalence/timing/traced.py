@@ -1,0 +1,95 @@
+"""Follow the cache through a call, step by step: which steps share its memory, which copy it.
+
+Written in torch: a dispatch mode sees every operation below autograd, with the decompositions of
+composite ones (``matmul``, ``repeat_interleave``, SDPA's math kernel) already made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# What is no longer the cache, whatever went in: products and sums of it.
+CONTRACTIONS: Final = (
+    "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "einsum", "linear",
+    "sum", "mean", "amax", "amin", "max", "min", "argmax", "norm", "any", "all", "eq", "isnan",
+    "_softmax", "_safe_softmax", "logsumexp", "convolution", "_int_mm", "_weight_int8pack_mm",
+)  # fmt: skip
+LARGE: Final = 0.5  # of one operand of the cache: less is bookkeeping
+
+
+class StorageTrace(TorchDispatchMode):
+    """Records what each step does to tensors that hold the cache, or what was made of it.
+
+    visible: bytes of all results in storage of their own; what a call allocates beyond that was
+    allocated inside a kernel.
+    """
+
+    def __init__(self, operands: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        watched = list(operands)
+        self._held = {_storage(x) for x in watched}
+        self._alive = list(watched)  # a freed storage would give its address to another
+        self._elements = min((x.numel() for x in watched), default=0)
+        self.copies: list[str] = []
+        self.shares: list[str] = []
+        self.copied = self.visible = 0
+
+    def __torch_dispatch__(
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the step, and note what came of the cache in it."""
+        operands = list(_tensors([*args, *(kwargs or {}).values()]))
+        before = {_storage(x) for x in operands}
+        result = function(*args, **(kwargs or {}))
+        results = list(_tensors([result]))
+        for made in {_storage(x): x for x in results if _storage(x) not in before}.values():
+            self.visible += int(made.untyped_storage().nbytes())
+        if any(self._is_held(x) for x in operands):
+            self._note(function, results)
+        return result
+
+    def _is_held(self, tensor: Tensor) -> bool:
+        return _storage(tensor) in self._held
+
+    def _note(self, function: Any, results: list[Tensor]) -> None:
+        name = str(function).removeprefix("aten.").partition(".")[0]
+        if name in CONTRACTIONS or "attention" in name:
+            return
+        for result in results:
+            shape = "x".join(map(str, result.shape))
+            if self._is_held(result):
+                self.shares.append(f"{name} {shape}")
+            elif result.numel() >= LARGE * self._elements:
+                self._held.add(_storage(result))
+                self._alive.append(result)
+                self.copies.append(f"{name} {shape}")
+                self.copied += result.numel() * result.element_size()
+
+
+def traced(call: Callable[[], Any], operands: Iterable[Tensor]) -> StorageTrace:
+    """Make ``call`` once, and follow ``operands`` through it."""
+    trace = StorageTrace(operands)
+    with torch.no_grad(), trace:
+        call()
+    return trace
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)

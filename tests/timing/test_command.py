@@ -1,0 +1,139 @@
+"""`equivalence time`: whole runs on small tensors, what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from equivalence import cli
+from equivalence.report.json import from_json
+
+KERNELS = """
+import torch
+
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def right(query, key, value):
+    return sdpa(query, key, value, enable_gqa=True)
+
+
+def interleaved(query, key, value):
+    group = query.shape[1] // key.shape[1]
+    return sdpa(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1))
+
+
+def raises(query, key, value):
+    raise RuntimeError("no kernel for this shape")
+"""
+SMALL = ["--heads", "4", "--head-dim", "16", "--context", "64", "--rounds", "3", "--only",
+         "--dtype", "float32"]  # fmt: skip
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    return tmp_path
+
+
+def test_decode_from_the_table_to_the_files(capsys: Capture, folder: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `report`")
+    asked = ["time", "decode", "torch.repeat_kv", "torch.fused_grouped", "kernels.py:right", *SMALL,
+             "--kv-heads", "4,2,1", "--history", "times.jsonl"]  # fmt: skip
+    assert cli.run([*asked, "--json", "run.json", "--figures", "drawn"]) == 0
+    shown = capsys.readouterr().out
+    assert "kv heads" in shown
+    assert "x floor" in shown
+    assert "GB/s from memory" in shown
+    assert "copy the cache: torch.repeat_kv (at 2 KV heads)" in shown
+    assert (folder / "drawn" / "decode-float32.png").read_bytes()[1:4] == b"PNG"
+    drawn = (folder / "drawn" / "decode-float32.svg").read_text()
+    assert "key/value heads" in drawn
+    assert "floor: the cache read once" in drawn
+
+    report = from_json((folder / "run.json").read_text())
+    assert report.timing is not None
+    assert len(report.timing.rows) == 9
+    for row in report.timing.rows:
+        assert row.held is True
+        assert row.time is not None
+        assert 0 < row.time.minimum <= row.time.median
+        assert len(row.time.samples) == 3
+        assert row.cache_bytes == 2 * row.sizes["num_kv_heads"] * 64 * 16 * 4
+        assert row.flops == 4 * 4 * 64 * 16
+    by_name = {target.target: target for target in report.targets}
+    repeat = by_name["torch.repeat_kv"]
+    assert repeat.held is True
+    label = "float32, 1 batch, 2 kv heads, 64 context"
+    assert (
+        repeat.allocation[f"{label}: bytes"]
+        > by_name["torch.fused_grouped"].allocation[f"{label}: bytes"]
+    )
+    assert f"{label}: over 4 kv heads" in repeat.ratios
+    assert f"{label}: over the fastest" in repeat.ratios
+
+    again = [*asked, "--against", "times.jsonl"]
+    assert cli.run(again) == 0
+    assert "9 rows compared" in capsys.readouterr().out
+    assert len((folder / "times.jsonl").read_text().splitlines()) == 2
+    assert cli.run([*asked, "--against", "run.json"]) == 0
+    assert "not the same machine" not in capsys.readouterr().out
+
+
+def test_a_wrong_answer_gets_no_time(capsys: Capture) -> None:
+    asked = ["time", "decode", "kernels.py:right", "kernels.py:interleaved", "kernels.py:raises"]
+    assert cli.run([*asked, *SMALL, "--kv-heads", "2", "--json", "-"]) == 1
+    printed = capsys.readouterr()
+    rows = {row["subject"]: row for row in json.loads(printed.out)["timing"]["rows"]}
+    assert rows["kernels.py:right"]["time"] is not None
+    assert rows["kernels.py:interleaved"]["time"] is None
+    assert rows["kernels.py:interleaved"]["held"] is False
+    assert rows["kernels.py:raises"]["time"] is None
+    assert "no time: wrong answer: " in printed.err
+    assert "RuntimeError: no kernel for this shape" in printed.err
+
+
+def test_prefill(capsys: Capture) -> None:
+    asked = ["time", "prefill", "torch.grouped_matmul", "torch.sdpa_gqa_flash", "kernels.py:right"]
+    assert cli.run([*asked, *SMALL, "--kv-heads", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "float32, 2 KV heads: fastest: " in shown
+    assert "has no causal option" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["encode"], "time encode is not one of decode, prefill, mla, convert"),
+        (["decode", "--kv-heads", "5"], "--kv-heads 5 must divide --heads 32"),
+        (["decode", "--kv-heads", "x"], "'x' is not a whole number of at least 1"),
+        (["decode", "--rounds", "1"], "--rounds 1 must be at least 3"),
+        (["decode", "--only"], "--only needs at least one TARGET"),
+        (["decode", "--batch", "1,2"], "only `time mla` takes several"),
+        (["decode", "--queries", "3"], "--queries is about prefill"),
+        (["decode", "--context", "1000000000"], "give a smaller --batch or --context"),
+        (["decode", "--dtype", "float12"], "float12"),
+        (["decode", "torch.nothing"], "torch.nothing"),
+        (["decode", "--against", "kernels.py"], "neither a report of `equivalence time` nor"),
+        (["decode", "--against", "missing.json"], "cannot be read"),
+        (["decode", "--history", "no/such/file"], "there is no folder"),
+        (["decode", "--torch", "newest"], "--torch 'newest' is not a version such as 2.9.1"),
+        (["decode", "--torch", "1.13.0"], "enable_gqa came with 2.5"),
+    ],
+)
+def test_a_wrong_request_is_one_line(capsys: Capture, arguments: list[str], said: str) -> None:
+    assert cli.run(["time", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1
+    assert said in printed.err
+
+
+def test_a_history_without_such_a_run_is_refused(capsys: Capture) -> None:
+    Path("other.jsonl").write_text('{"schema": 1, "timing": null}\n')
+    assert cli.run(["time", "mla", "--against", "other.jsonl"]) == 2
+    assert "holds no run of `equivalence time mla`" in capsys.readouterr().err
