@@ -100,6 +100,8 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
     grown = probabilities * np.expm1(off)
     shrunk_total = (probabilities * np.exp(-off)).sum(axis=-1)[..., None]
     shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
+    # Weights that sum to one or less: their mean distance is below the largest by itself.
+    needs_reach = bool(capped_rows.any() or (grown.sum(axis=-1)[..., None] > shrunk_total).any())
     largest_weights = probabilities + grown
     growth = gamma_array(seen + profile.growth_steps(), u_a)
     summed = joined(compound(n_p, u), growth, mixture.value_error)  # alpha of docs/bound.md
@@ -122,13 +124,14 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         else:
             magnitude = mixture.magnitude[..., part][:, head_of]
         score_part = np.einsum("bhqk,bhqek->bhqe", grown, distance) / shrunk_total
+        seen_here = True if all_visible else visible[..., None, :]
+        reach = score_part
+        if needs_reach:
+            reach = np.where(seen_here, distance, 0.0).max(axis=-1, initial=0.0)
         if all_visible:
-            reach = distance.max(axis=-1, initial=0.0)
             tallest = magnitude.max(axis=2, initial=0.0)[:, :, None]
             total = magnitude.sum(axis=2)[:, :, None]
         else:
-            seen_here = visible[..., None, :]
-            reach = np.where(seen_here, distance, 0.0).max(axis=-1, initial=0.0)
             sizes = np.ascontiguousarray(magnitude.swapaxes(-1, -2))[:, :, None]
             tallest = np.where(seen_here, sizes, 0.0).max(axis=-1, initial=0.0)
             total = np.matmul(visible.astype(np.float64), magnitude)

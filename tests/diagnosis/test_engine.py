@@ -86,6 +86,13 @@ def test_what_a_wrong_output_brings_with_it_is_no_second_fault(trouble):
     assert ask(tiled, case, trouble).kind == "head-mapping"
 
 
+@pytest.mark.parametrize(("kv_len", "torchs"), [(1, True), (15, True), (16, False)])
+def test_nan_lost_in_a_short_row_may_be_the_doing_of_torch(kv_len, torchs):
+    case = PAIR.but(kv_len=kv_len)
+    text = ask(torch.nn.functional.scaled_dot_product_attention, case, "nan-laundered").text
+    assert ("pytorch#141128" in text) is torchs
+
+
 def test_noise_is_no_other_mistake():
     generator = torch.Generator().manual_seed(1)
 

@@ -1,0 +1,38 @@
+"""Every backend in torch and numpy keeps every law, known faults aside; the plugin counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from equivalence.engine import Request, check_target
+from equivalence.registry import entries
+
+EXAMPLES = 30
+SLOW_CALLS = {"torch.flex_attention": 4}  # about 9 ms a call in eager mode
+BACKENDS = [
+    name
+    for name, backend in entries().items()
+    if backend.kind == "attention" and name.startswith(("torch.", "numpy."))
+]
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_backend_keeps_every_law(
+    name: str, dtype: str, record_property: Callable[[str, object], None]
+) -> None:
+    examples = SLOW_CALLS.get(name, EXAMPLES)
+    result = check_target(entries()[name].load(), Request(dtypes=(dtype,), examples=examples))
+    assert [(f.law, f.case, f.trouble.text) for f in result.failures] == []
+    assert result.held is True
+    shares = result.shares.summary()
+    assert shares["checks"] > 8 * examples
+    record_property("equivalence.checks", result.shares.checks)
+    record_property("equivalence.vacuous", result.shares.vacuous)
+    record_property("equivalence.refused", result.shares.refused)
+    record_property("equivalence.used", max(law.used for law in result.laws))
+    text = " ".join(f"{name}={value:g}" for name, value in shares.items())
+    record_property("equivalence.shares", text)
