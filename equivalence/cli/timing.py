@@ -31,6 +31,7 @@ from equivalence.report.timing import (
 )
 from equivalence.request import Progress
 from equivalence.timing.history import append, changes, earlier_run, same_machine
+from equivalence.timing.plan import require_fits
 from equivalence.timing.results import Bandwidth, Row, TimingRun
 
 COMMANDS: Final = ("decode", "prefill", "mla", "convert")
@@ -141,6 +142,12 @@ def _measured(asked: Asked) -> TimingRun:
 
 
 def _table(asked: Asked, show: Any) -> tuple[tuple[Row, ...], Bandwidth | None, tuple[str, ...]]:
+    if asked.what == "mla":
+        from equivalence.timing.layer import mla_in_words, timed_layers
+
+        layers = _layer_plan(asked)
+        rows, bandwidth = timed_layers(layers, show)
+        return rows, bandwidth, mla_in_words(rows)
     from equivalence.timing.decode import timed
     from equivalence.timing.reading import decode_in_words, prefill_in_words
 
@@ -158,7 +165,7 @@ def _plan(asked: Asked) -> Any:
         Plan,
         Sizes,
         chosen_context,
-        require_room,
+        needed,
     )
 
     heads, width = asked.heads or 32, asked.head_dim or 128
@@ -200,17 +207,47 @@ def _plan(asked: Asked) -> Any:
         device=asked.device or "cpu",
         seed=asked.seed,
     )
-    require_room(plan, free)
+    require_fits(needed(plan), free)
     return replace(plan, targets=targets_named(names, asked, usual))
 
 
+def _layer_plan(asked: Asked) -> Any:
+    from equivalence.timing.layer import LayerPlan, layer_bytes
+    from equivalence.timing.machine import free_memory
+
+    require(asked.kv_heads is None, "--kv-heads is about decode and prefill, and not about mla")
+    heads, width = asked.heads or 16, asked.head_dim or 128
+    valid.even("--head-dim", width)
+    targets = targets_named(asked.targets, asked, kind="mla")
+    for target in targets:
+        valid.of_kind(target, "mla", "time mla")
+    plan = LayerPlan(
+        batches=_numbers("--batch", asked.batch) or (1, 4),
+        contexts=_numbers("--context", asked.context) or (512, 2048),
+        dtypes=valid.known_dtypes(asked.dtypes) or ("float32", "bfloat16"),
+        targets=targets,
+        usual=not asked.only,
+        num_heads=heads,
+        head_dim=width,
+        rounds=asked.rounds,
+        threads=asked.threads,
+        device=asked.device or "cpu",
+        seed=asked.seed,
+    )
+    require_fits(layer_bytes(plan), free_memory())
+    return plan
+
+
 def targets_named(
-    names: Sequence[str], asked: Asked, usual: Sequence[str] = ()
+    names: Sequence[str], asked: Asked, usual: Sequence[str] = (), kind: str | None = None
 ) -> tuple[LocalTarget, ...]:
     """The targets, in this process; what is declared on the command line is for those given."""
     from equivalence.isolation.opening import open_target
+    from equivalence.resolve import registered_names
 
     facts = valid.declared_facts(asked.declare)
+    if kind is not None and not set(names) <= set(registered_names()):
+        facts.setdefault("kind", kind)
     found = []
     for name in names:
         own: dict[str, Any] = {} if name in usual else dict(facts)

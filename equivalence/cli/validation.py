@@ -24,6 +24,11 @@ def at_least(option: str, value: float, lowest: float) -> None:
     )
 
 
+def even(option: str, value: int) -> None:
+    """Refuse an odd number: channels are rotated in pairs."""
+    require(value >= 2 and value % 2 == 0, f"{option} {value} must be even")
+
+
 def searching(*, examples: int | None, seconds: float | None, seed: int) -> None:
     """Refuse a search of no length, or a seed below zero."""
     if examples is not None:

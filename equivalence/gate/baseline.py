@@ -55,6 +55,7 @@ class TargetState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tolerance: dict[str, Number] = {}
     graph: dict[str, Number] = {}
     allocation: dict[str, Number] = {}
+    ratios: dict[str, Number] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +113,7 @@ def _target(name: str, findings: Findings) -> TargetState:
         tolerance=_largest(fact.tolerance for fact in about),
         graph=_largest(fact.graph for fact in about),
         allocation=_largest(fact.allocation for fact in about),
+        ratios=_largest(fact.ratios for fact in about),
     )
 
 
@@ -170,7 +172,7 @@ def read_baseline(path: Path) -> Baseline:
     for name, target in found.targets.items():
         for row in (row for dtypes in target.laws.values() for row in dtypes.values()):
             real(row.used, f"{source}: {name}: used")
-        for numbers in (target.tolerance, target.graph, target.allocation):
+        for numbers in (target.tolerance, target.graph, target.allocation, target.ratios):
             _require_real(numbers, f"{source}: {name}")
     return found
 

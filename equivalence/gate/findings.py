@@ -66,6 +66,7 @@ class About:
     tolerance: Numbers = ()
     graph: Numbers = ()
     allocation: Numbers = ()
+    ratios: Numbers = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +195,7 @@ def _about(target: TargetJson, run: RunId, source: str) -> About:
         tolerance=numbers(target.tolerance),
         graph=numbers(target.graph),
         allocation=numbers(target.allocation),
+        ratios=numbers(target.ratios),
     )
 
 

@@ -11,6 +11,7 @@ from equivalence.gate.findings import Findings, real
 from equivalence.profiles import LOOSENING
 from equivalence.report.numbers import counted, percent, short
 from equivalence.report.schema import Number
+from equivalence.timing.results import NOISE
 
 SIGMAS = 4.0
 
@@ -85,6 +86,7 @@ def _target(name: str, old: TargetState, new: TargetState, known: Comparison) ->
             yield Change(looser=False, text=f"{name}: now exercised: {feature}")
     for what in ("tolerance", "graph", "allocation"):
         yield from _numbers(f"{name}: {what}", getattr(old, what), getattr(new, what))
+    yield from _numbers(f"{name}: ratio", old.ratios, new.ratios, noise=NOISE)
 
 
 def _laws(name: str, old: TargetState, new: TargetState, known: Comparison) -> Iterator[Change]:
@@ -163,13 +165,16 @@ def _share(
         yield Change(looser=True, text=text)
 
 
-def _numbers(where: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> Iterator[Change]:
+def _numbers(
+    where: str, old: Mapping[str, Number], new: Mapping[str, Number], *, noise: float = 1.0
+) -> Iterator[Change]:
+    """What grew by more than the factor ``noise``; less is better."""
     for name, value in old.items():
         if name not in new:
             yield Change(looser=True, text=f"{where} {name}: no longer measured")
             continue
         before, after = real(value, where), real(new[name], where)
-        if _same(before, after):
+        if _same(before, after) or before / noise <= after <= before * noise:
             continue
         text = f"{where} {name}: {after:g}, was {before:g}"
         yield Change(looser=not after < before, text=text)

@@ -62,8 +62,15 @@ def _table(run: TimingRun, dtype: str) -> Table:
         dtype, *(SIZE_WORDS[word] for word in sizes), "cache", "floor ms", "ms", "median",
         "spread", "x floor", "faster", "smaller", *extras, "allocated", "copy", "flop/B", "kernel",
     )  # fmt: skip
+    shown = [
+        place
+        for place, heading in enumerate(headings)
+        if heading not in ("faster", "smaller") or any(cells[place] != NO for cells in drawn)
+    ]
+    headings = tuple(headings[place] for place in shown)
     right = frozenset(headings) - {dtype, "copy", "kernel"}
-    return Table(headings=headings, rows=tuple(drawn), right=right)
+    kept = tuple(tuple(cells[place] for place in shown) for cells in drawn)
+    return Table(headings=headings, rows=kept, right=right)
 
 
 def _kernel(row: Row) -> str:
@@ -84,8 +91,14 @@ def _time_cells(row: Row) -> tuple[str, ...]:
         _ms(row.time.minimum),
         _ms(row.time.median) + mark,
         f"{row.time.spread:.2f}",
-        NO if row.over_floor is None else f"{row.over_floor:.3g}",
+        _multiple(row.over_floor),
     )
+
+
+def _multiple(number: float | None) -> str:
+    if number is None:
+        return NO
+    return f"{number:.3g}" if number < 100 else f"{number:,.0f}"
 
 
 def _saving_cells(row: Row, faster: float | None, smaller: float | None) -> tuple[str, str]:
@@ -103,8 +116,9 @@ def notes(run: TimingRun) -> list[str]:
     rounds = max((row.time.rounds for row in run.rows if row.time is not None), default=0)
     lines.append(
         f"ms: the fastest of {rounds} interleaved rounds, by the {' and '.join(clocks)} clock; "
-        "floor: the cache read once, c: from the last-level cache; faster, smaller: against as "
-        "many KV heads as query heads; allocated: during the call"
+        f"floor: {'the cache and the weights' if run.command == 'mla' else 'the cache'} read once, "
+        "c: from the last-level cache; faster, smaller: against as many KV heads as query heads; "
+        "allocated: during the call"
     )
     if any(row.time is not None and row.time.contended for row in run.rows):
         lines.append(

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.dtypes import Array
 from equivalence.errors import said
-from equivalence.timing.calls import KINDS, Prepared, prepare
-from equivalence.timing.clocks import clock_for
-from equivalence.timing.estimate import estimates
-from equivalence.timing.floor import bandwidth_of, floor_of, readers
+from equivalence.timing.calls import KINDS, prepare
+from equivalence.timing.measuring import Entry, Progress, measured
 from equivalence.timing.plan import Plan
 from equivalence.timing.profiled import profiled
-from equivalence.timing.results import Allocation, Bandwidth, Row
+from equivalence.timing.results import Bandwidth, Row
 from equivalence.timing.tensors import narrowed, normal, signs
 from equivalence.timing.verifying import judged
 
 STEP_BYTES: Final = 4  # an 8-bit cache keeps a float32 step for each token and head
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A row in the making: ``prepared`` is None once it is known that there is no time."""
-
-    target: LocalTarget
-    dtype: str
-    num_kv_heads: int
-    prepared: Prepared | None = None
-    why: str = ""
-    held: bool | None = None
-    used: float = 0.0
-    allocation: Allocation = field(default_factory=Allocation)
-    kernels: Mapping[str, float] | None = None
 
 
 def timed(plan: Plan, progress: Progress) -> tuple[tuple[Row, ...], Bandwidth]:
@@ -49,71 +29,47 @@ def timed(plan: Plan, progress: Progress) -> tuple[tuple[Row, ...], Bandwidth]:
     import torch
 
     torch.set_num_threads(plan.threads)
-    rows: list[Row] = []
+    found: list[Row] = []
     first: Bandwidth | None = None
     for dtype in plan.dtypes:
-        entries = _verified(plan, dtype, progress)
-        calls: dict[Any, Callable[[], Any]] = {
-            (number, ""): entry.prepared.call
-            for number, entry in enumerate(entries)
-            if entry.prepared is not None
-        }
-        reading, about = readers(plan.device)
-        calls |= {(-1, name): call for name, call in reading.items()}
-        with torch.no_grad():
-            times = estimates(
-                calls,
-                rounds=plan.rounds,
-                threads=plan.threads,
-                clock=clock_for(plan.device),
-                progress=partial(progress, f"rounds {dtype}"),
-            )
-        bandwidth = bandwidth_of(times[-1, "memory"], times[-1, "cache"], about)
+        rows, bandwidth = measured(
+            _verified(plan, dtype, progress),
+            rounds=plan.rounds,
+            threads=plan.threads,
+            device=plan.device,
+            stage=f"rounds {dtype}",
+            progress=progress,
+        )
+        found += rows
         first = first or bandwidth
-        for number, entry in enumerate(entries):
-            size = _cache_bytes(plan, entry)
-            rows.append(
-                Row(
-                    subject=entry.target.name,
-                    dtype=dtype,
-                    sizes=_sizes(plan, entry.num_kv_heads),
-                    cache_bytes=size,
-                    flops=plan.sizes.flops(causal=plan.causal),
-                    held=entry.held,
-                    why=entry.why,
-                    used=entry.used,
-                    profile=entry.target.declaration.profile or "eager",
-                    time=times.get((number, "")),
-                    floor=floor_of(size, bandwidth),
-                    allocation=entry.allocation,
-                    kernels=entry.kernels or {},
-                )
-            )
     assert first is not None
-    return tuple(rows), first
+    return tuple(found), first
 
 
-def _sizes(plan: Plan, num_kv_heads: int) -> dict[str, int]:
-    sizes = plan.sizes
-    return {
-        "batch_size": sizes.batch_size,
-        "num_heads": sizes.num_heads,
-        "num_kv_heads": num_kv_heads,
-        "q_len": sizes.q_len,
-        "kv_len": sizes.kv_len,
-        "head_dim": sizes.head_dim,
-    }
+def _entry(plan: Plan, target: LocalTarget, dtype: str, num_kv_heads: int) -> Entry:
+    sizes, declared = plan.sizes, target.declaration
+    size = sizes.cache_bytes(num_kv_heads, dtype)
+    if declared.quantised is not None:
+        rows = 2 * sizes.batch_size * num_kv_heads * sizes.kv_len
+        size = rows * (sizes.head_dim + STEP_BYTES)
+    return Entry(
+        subject=target.name,
+        dtype=dtype,
+        sizes={
+            "batch_size": sizes.batch_size,
+            "num_heads": sizes.num_heads,
+            "num_kv_heads": num_kv_heads,
+            "q_len": sizes.q_len,
+            "kv_len": sizes.kv_len,
+            "head_dim": sizes.head_dim,
+        },
+        cache_bytes=size,
+        flops=sizes.flops(causal=plan.causal),
+        profile=declared.profile or "eager",
+    )
 
 
-def _cache_bytes(plan: Plan, entry: _Entry) -> int:
-    sizes, heads = plan.sizes, entry.num_kv_heads
-    if entry.target.declaration.quantised is None:
-        return sizes.cache_bytes(heads, entry.dtype)
-    rows = 2 * sizes.batch_size * heads * sizes.kv_len
-    return rows * (sizes.head_dim + STEP_BYTES)
-
-
-def _verified(plan: Plan, dtype: str, progress: Progress) -> list[_Entry]:
+def _verified(plan: Plan, dtype: str, progress: Progress) -> list[Entry]:
     """Every entry of one format, with its call, its verdict, what it allocates and what runs."""
     sizes = plan.sizes
     batch, heads, width = sizes.batch_size, max(plan.kv_heads), sizes.head_dim
@@ -122,69 +78,73 @@ def _verified(plan: Plan, dtype: str, progress: Progress) -> list[_Entry]:
         "key": normal((batch, heads, sizes.kv_len, width), dtype, (plan.seed, 5)),
         "value": normal((batch, heads, sizes.kv_len, width), dtype, (plan.seed, 7)),
     }
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     for number, num_kv_heads in enumerate(plan.kv_heads):
         progress(f"verifying {dtype}", number, len(plan.kv_heads))
         plain = narrowed(full, num_kv_heads)
-        own = [_Entry(target, dtype, num_kv_heads) for target in plan.targets]
-        kept = [entry for entry in own if entry.target.declaration.quantised is None]
-        rest = [entry for entry in own if entry.target.declaration.quantised is not None]
-        _verify(plan, kept, plain)
+        own = [(target, _entry(plan, target, dtype, num_kv_heads)) for target in plan.targets]
+        rest = [pair for pair in own if pair[0].declaration.quantised is not None]
+        _verify(plan, [pair for pair in own if pair not in rest], plain)
         if rest:
             _verify(plan, rest, {n: x if n == "query" else signs(x) for n, x in plain.items()})
-        entries += own
+        entries += [entry for _, entry in own]
     progress(f"verifying {dtype}", len(plan.kv_heads), len(plan.kv_heads))
     return entries
 
 
-def _verify(plan: Plan, entries: list[_Entry], operands: Mapping[str, Array]) -> None:
+def _verify(
+    plan: Plan, pairs: list[tuple[LocalTarget, Entry]], operands: Mapping[str, Array]
+) -> None:
     """Call each entry once on the tensors that will be timed, and judge the answers together."""
     answers: dict[str, tuple[Array | None, str | None]] = {}
-    for entry in entries:
-        entry.why = _refusal(plan, entry)
+    for target, entry in pairs:
+        entry.why = _refusal(plan, target, entry)
         if entry.why:
             continue
         try:
-            entry.prepared = prepare(entry.target, operands, causal=plan.causal)
+            entry.prepared = prepare(target, operands, causal=plan.causal)
             answer = entry.prepared.answer(entry.prepared.call())
         except Exception as error:  # whatever a kernel raises is why it has no time
             entry.prepared, entry.why = None, said(error)
             continue
-        answers[entry.target.name] = (answer, entry.target.declaration.profile)
-    dtype = entries[0].dtype if entries else ""
+        answers[target.name] = (answer, target.declaration.profile)
+    dtype = pairs[0][1].dtype if pairs else ""
     verdicts = judged(answers, operands, dtype, causal=plan.causal) if answers else {}
-    for entry in entries:
-        verdict = verdicts.get(entry.target.name)
+    for target, entry in pairs:
+        verdict = verdicts.get(target.name)
         if verdict is None or entry.prepared is None:
             continue
         entry.held, entry.used, entry.why = verdict.held, verdict.used, verdict.why
         if not verdict.held:
             entry.prepared = None
             continue
-        call = entry.prepared.call
-        entry.allocation, entry.kernels = profiled(call, entry.prepared.cache, plan.device)
+        prepared = entry.prepared
+        entry.allocation, entry.kernels = profiled(prepared.call, prepared.cache, plan.device)
 
 
-def _refusal(plan: Plan, entry: _Entry) -> str:
+def _refusal(plan: Plan, target: LocalTarget, entry: Entry) -> str:
     """Why a target is not called at all, by its own declaration; "" for no reason."""
-    declared, sizes = entry.target.declaration, plan.sizes
+    declared, sizes = target.declaration, plan.sizes
     if declared.kind not in KINDS:
         return f"is of kind {declared.kind}, and {plan.command} times {', '.join(KINDS)}"
     if declared.dtypes is not None and entry.dtype not in declared.dtypes:
         return f"takes no {entry.dtype}"
-    if plan.causal and declared.kind != "kv_cache" and "causal" not in entry.target.options:
+    if plan.causal and declared.kind != "kv_cache" and "causal" not in target.options:
         return "has no causal option"
+    if plan.causal and declared.causal == "upper_left" and sizes.q_len != sizes.kv_len:
+        return f"its causal order is upper left, which is another for {sizes.q_len} queries"
     if declared.kind != "attention":
         return ""
+    num_kv_heads = entry.sizes["num_kv_heads"]
     case = AttentionCase(
         batch_size=sizes.batch_size,
-        num_kv_heads=entry.num_kv_heads,
-        group_size=sizes.num_heads // entry.num_kv_heads,
+        num_kv_heads=num_kv_heads,
+        group_size=sizes.num_heads // num_kv_heads,
         q_len=sizes.q_len,
         kv_len=sizes.kv_len,
         head_dim=sizes.head_dim,
         dtype=entry.dtype,
         causal=declared.causal or "lower_right" if plan.causal else None,
     )
-    answer = entry.target.supports(case)
+    answer = target.supports(case)
     return "" if answer is True else str(answer)

@@ -89,15 +89,19 @@ def chosen_context(
     return min(long) if long else max(fitting, default=CONTEXTS[0])
 
 
-def require_room(plan: Plan, free: int) -> None:
-    """Refuse sizes whose tensors would not fit; a copying formulation writes the cache twice."""
+def needed(plan: Plan) -> int:
+    """Bytes that a run takes: every cache, and one that is written out again with its heads."""
     widest = max(plan.dtypes, key=lambda dtype: format_of(dtype).bits)
     largest = plan.sizes.cache_bytes(plan.sizes.num_heads, widest)
     kept = sum(plan.sizes.cache_bytes(heads, widest) for heads in plan.kv_heads)
     scores = plan.sizes.batch_size * plan.sizes.num_heads * plan.sizes.q_len * plan.sizes.kv_len * 4
-    need = 3 * kept + 3 * largest + 4 * scores
+    return 3 * kept + 3 * largest + 4 * scores
+
+
+def require_fits(size: int, free: int) -> None:
+    """Refuse a run of about ``size`` bytes where less than that is free."""
     require(
-        need <= REFUSED_SHARE * free,
-        f"these sizes need about {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free: "
+        size <= REFUSED_SHARE * free,
+        f"these sizes need about {size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free: "
         "give a smaller --batch or --context",
     )

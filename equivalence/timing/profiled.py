@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tracemalloc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 from equivalence.timing.results import Allocation
 
 SHARE: Final = 0.05  # of the time, below which a kernel is not named
 CHOSEN: Final = "_scaled_dot_product"  # named whatever its share: it is what SDPA chose
-OPERAND: Final = 0.9  # of one operand of the cache: an allocation like that is a copy of it
 PYTHON_NOISE: Final = 2**16  # bytes that a call may take for Python's own objects
 
 
@@ -34,13 +34,11 @@ def profiled(
         known = allocated > 0
         seen = Allocation(allocated=allocated if known else None, peak=peak if known else None)
         return seen, kernels
-    from equivalence.timing.traced import traced
+    from equivalence.timing.traced import LARGE, traced
 
     steps = traced(call, tensors)
     copies = list(dict.fromkeys(steps.copies))
-    inside = allocated - steps.visible
-    if inside >= OPERAND * min(x.nbytes for x in tensors):
-        copies.append(f"{inside:,} bytes inside {next(iter(kernels), 'a kernel')}")
+    copies += _copies_inside(profile, steps.reads, LARGE * steps.elements)
     return Allocation(
         allocated=allocated,
         peak=peak,
@@ -49,6 +47,25 @@ def profiled(
         shares=tuple(dict.fromkeys(steps.shares)),
         traced=True,
     ), kernels
+
+
+def _copies_inside(
+    profile: Any, reads: Container[tuple[str, tuple[tuple[int, ...], ...]]], elements: float
+) -> list[str]:
+    """Copies that an operator which reads the cache makes inside itself, where no trace looks."""
+    found = []
+    for event in profile.events():
+        if event.name != "aten::copy_" or not event.input_shapes:
+            continue
+        shape, parent = event.input_shapes[0], event.cpu_parent
+        while parent is not None:
+            name = parent.name.removeprefix("aten::")
+            given = tuple(tuple(one) for one in parent.input_shapes or () if one)
+            if (name, given) in reads and math.prod(shape) >= elements:
+                found.append(f"copy_ {'x'.join(map(str, shape))} inside {name}")
+                break
+            parent = parent.cpu_parent
+    return list(dict.fromkeys(found))
 
 
 def _tensor_type() -> type:
@@ -87,7 +104,10 @@ def _torch_memory(call: Callable[[], Any], device: str) -> tuple[int, int, Any]:
     activities = [ProfilerActivity.CPU]
     if device.partition(":")[0] == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with torch.no_grad(), profile(activities=activities, profile_memory=True) as found:
+    with (
+        torch.no_grad(),
+        profile(activities=activities, profile_memory=True, record_shapes=True) as found,
+    ):
         call()
     events = found.profiler.kineto_results.events()
     changes = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]

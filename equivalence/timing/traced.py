@@ -25,8 +25,7 @@ LARGE: Final = 0.5  # of one operand of the cache: less is bookkeeping
 class StorageTrace(TorchDispatchMode):
     """Records what each step does to tensors that hold the cache, or what was made of it.
 
-    visible: bytes of all results in storage of their own; what a call allocates beyond that was
-    allocated inside a kernel.
+    reads: the products and sums that were given it: operator, and the shapes of its tensors.
     """
 
     def __init__(self, operands: Iterable[Tensor]) -> None:
@@ -34,10 +33,11 @@ class StorageTrace(TorchDispatchMode):
         watched = list(operands)
         self._held = {_storage(x) for x in watched}
         self._alive = list(watched)  # a freed storage would give its address to another
-        self._elements = min((x.numel() for x in watched), default=0)
+        self.elements = min((x.numel() for x in watched), default=0)
         self.copies: list[str] = []
         self.shares: list[str] = []
-        self.copied = self.visible = 0
+        self.copied = 0
+        self.reads: set[tuple[str, tuple[tuple[int, ...], ...]]] = set()
 
     def __torch_dispatch__(
         self,
@@ -48,27 +48,24 @@ class StorageTrace(TorchDispatchMode):
     ) -> Any:
         """Run the step, and note what came of the cache in it."""
         operands = list(_tensors([*args, *(kwargs or {}).values()]))
-        before = {_storage(x) for x in operands}
         result = function(*args, **(kwargs or {}))
-        results = list(_tensors([result]))
-        for made in {_storage(x): x for x in results if _storage(x) not in before}.values():
-            self.visible += int(made.untyped_storage().nbytes())
         if any(self._is_held(x) for x in operands):
-            self._note(function, results)
+            self._note(function, operands, list(_tensors([result])))
         return result
 
     def _is_held(self, tensor: Tensor) -> bool:
         return _storage(tensor) in self._held
 
-    def _note(self, function: Any, results: list[Tensor]) -> None:
+    def _note(self, function: Any, operands: list[Tensor], results: list[Tensor]) -> None:
         name = str(function).removeprefix("aten.").partition(".")[0]
         if name in CONTRACTIONS or "attention" in name:
+            self.reads.add((name, tuple(tuple(x.shape) for x in operands)))
             return
         for result in results:
             shape = "x".join(map(str, result.shape))
             if self._is_held(result):
                 self.shares.append(f"{name} {shape}")
-            elif result.numel() >= LARGE * self._elements:
+            elif result.numel() >= LARGE * self.elements:
                 self._held.add(_storage(result))
                 self._alive.append(result)
                 self.copies.append(f"{name} {shape}")

@@ -81,6 +81,17 @@ def test_budgets(what: str) -> None:
     assert (False, f"it: {what} operations: 12, was 14") in lines(new, old)
 
 
+def test_ratios_may_move_by_noise_and_times_by_anything() -> None:
+    """A ratio of one run is gated beyond what chance explains; an absolute time never is."""
+    old = found(target(ratios={"over 32 kv heads": 0.3}, timings={"seconds": 1.0}))
+    near = found(target(ratios={"over 32 kv heads": 0.37}, timings={"seconds": 99.0}))
+    assert lines(old, near) == []
+    far = found(target(ratios={"over 32 kv heads": 0.4}))
+    assert lines(old, far) == [(True, "it: ratio over 32 kv heads: 0.4, was 0.3")]
+    assert lines(far, old) == [(False, "it: ratio over 32 kv heads: 0.3, was 0.4")]
+    assert lines(old, found(target())) == [(True, "it: ratio over 32 kv heads: no longer measured")]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

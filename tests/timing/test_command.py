@@ -97,6 +97,39 @@ def test_a_wrong_answer_gets_no_time(capsys: Capture) -> None:
     assert "RuntimeError: no kernel for this shape" in printed.err
 
 
+def test_a_gate_asserts_on_bytes_and_ratios_of_one_run(capsys: Capture, folder: Path) -> None:
+    asked = [
+        "time",
+        "decode",
+        *SMALL,
+        "--kv-heads",
+        "4,2",
+        "--json",
+        "run.json",
+        "kernels.py:right",
+    ]
+    assert cli.run(asked) == 0
+    assert cli.run(["gate", "--baseline", "accepted.json", "--update", "run.json"]) == 0
+    assert cli.run(["gate", "--baseline", "accepted.json", "run.json"]) == 0
+    report = json.loads((folder / "run.json").read_text())
+    (target,) = report["targets"]
+    for row in report["timing"]["rows"]:
+        row["time"]["minimum"] *= 100
+    target["timings"] = {name: 100 * value for name, value in target["timings"].items()}
+    (folder / "slower.json").write_text(json.dumps(report))
+    assert cli.run(["gate", "--baseline", "accepted.json", "slower.json"]) == 0
+    label = "float32, 1 batch, 2 kv heads, 64 context"
+    target["allocation"][f"{label}: bytes"] += 1
+    target["ratios"][f"{label}: over 4 kv heads"] *= 2
+    (folder / "copying.json").write_text(json.dumps(report))
+    capsys.readouterr()
+    assert cli.run(["gate", "--baseline", "accepted.json", "copying.json"]) == 1
+    looser = [line for line in capsys.readouterr().out.splitlines() if line.startswith("looser")]
+    assert len(looser) == 2
+    assert "allocation" in looser[0]
+    assert "ratio" in looser[1]
+
+
 def test_prefill(capsys: Capture) -> None:
     asked = ["time", "prefill", "torch.grouped_matmul", "torch.sdpa_gqa_flash", "kernels.py:right"]
     assert cli.run([*asked, *SMALL, "--kv-heads", "2"]) == 0
