@@ -29,8 +29,9 @@ class KnownFault:
     """A fault of a released runtime that is found again on every run, and not held against it.
 
     law and trouble say which failures it explains, and ``where`` on which cases: field of the case
-    -> the values that it has there (nothing: on all). ``case`` shows it, and is run every time:
-    once it holds, the entry is out of date and the run fails. ``note`` says what happens.
+    ("mask.form": of its mask) -> the values that it has there (nothing: on all). ``case`` shows
+    it, and is run every time: once it holds, the entry is out of date and the run fails. ``note``
+    says what happens.
     """
 
     law: str
@@ -42,8 +43,15 @@ class KnownFault:
     def explains(self, law: str, trouble: str, case: Any) -> bool:
         """Whether a failure of ``law`` on ``case`` is this fault."""
         return (law, trouble) == (self.law, self.trouble) and all(
-            getattr(case, name, None) in values for name, values in self.where.items()
+            _field(case, name) in values for name, values in self.where.items()
         )
+
+
+def _field(case: Any, name: str) -> Any:
+    """A field of a case, or of what stands in a field; None where there is none."""
+    for part in name.split("."):
+        case = getattr(case, part, None)
+    return case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,6 +134,11 @@ def _device(name: str, attribute: str) -> Backend:
     )
 
 
+def _onnx(name: str, place: str, **facts: Any) -> Backend:
+    """An operator run by ONNX Runtime."""
+    return _ours(name, place, requires=("onnx", "onnxruntime"), extra="onnx", **facts)
+
+
 OURS: Final = (
     _ours("torch.repeat_kv", "torch_repeat_kv:attention"),
     _ours("torch.repeat_interleave", "torch_repeat_interleave:attention"),
@@ -181,6 +186,27 @@ OURS: Final = (
     _hugging_face("rotary.transformers_llama", "llama"),
     _hugging_face("rotary.transformers_gpt_neox", "gpt_neox"),
     _hugging_face("rotary.transformers_deepseek_v3", "deepseek_v3"),
+    _onnx("onnxruntime.attention", "onnxruntime_attention:attention"),
+    _onnx("onnxruntime.attention_lengths", "onnxruntime_attention:attention_lengths"),
+    _onnx("onnxruntime.attention_past", "onnxruntime_attention:attention_past"),
+    _onnx("onnxruntime.attention_scores", "onnxruntime_scores:mode_0"),
+    _onnx("onnxruntime.attention_capped_scores", "onnxruntime_scores:mode_1"),
+    _onnx("onnxruntime.attention_biased_scores", "onnxruntime_scores:mode_2"),
+    _onnx("onnxruntime.attention_weights", "onnxruntime_scores:mode_3"),
+    _onnx("onnxruntime.gqa", "onnxruntime_gqa:attention"),
+    _onnx("onnxruntime.gqa_rotary_half", "onnxruntime_gqa_rotary:half"),
+    _onnx("onnxruntime.gqa_rotary_interleaved", "onnxruntime_gqa_rotary:interleaved"),
+    _onnx("onnxruntime.gqa_cache", "onnxruntime_gqa_cache:cache", kind="kv_cache"),
+    _onnx("rotary.onnxruntime", "onnx_rotary:onnx_domain", kind="rotary"),
+    _onnx("rotary.onnxruntime_microsoft", "onnx_rotary:microsoft", kind="rotary"),
+    _ours("onnx.reference", "onnx_reference:attention", requires=("onnx",), extra="onnx"),
+    _ours(
+        "rotary.onnx_reference",
+        "onnx_rotary:reference",
+        kind="rotary",
+        requires=("onnx",),
+        extra="onnx",
+    ),
     _graph("coreml.trace", "trace"),
     _graph("coreml.export", "export"),
     _graph("coreml.trace_strict", "trace_strict"),
