@@ -15,7 +15,7 @@ from equivalence.profiles import PROFILES
 
 F = TypeVar("F", bound=Callable[..., Any])
 ATTRIBUTE: Final = "__equivalence__"
-MASKED_ROWS: Final = ("zeros", "nan", "uniform", "finite")
+MASKED_ROWS: Final = ("zeros", "nan", "uniform", "finite", "uniform_or_nan")
 LAYOUTS: Final = ("BHSD", "BSHD")
 ARRAYS: Final = ("torch", "numpy", "jax", "mlx")
 HIDDEN_NAN: Final = ("ignored", "leaks")
@@ -60,7 +60,8 @@ class Declaration:
 
     dtypes: names that it takes. causal: its corner for q_len != kv_len. head_order: "grouped",
     "interleaved" or a map. layout: "BHSD" or "BSHD". profile: its precision profile in 16 bit.
-    masked_rows: what a row that sees no key holds. head_dims: the ones that it takes.
+    masked_rows: what a row that sees no key holds; "uniform_or_nan" is NaN where -inf hides every
+    key, and else the mean of the values. head_dims: the ones that it takes.
     supports: ``case -> True | "reason"``. deterministic: a repeat is bitwise equal.
     batch_invariant: a row's bits do not depend on its batch. gradients: differentiable.
     hidden_nan: "ignored" when NaN in a hidden slot must not matter. lse: "natural" or "base2"
@@ -73,6 +74,7 @@ class Declaration:
     evicts: "oldest" when a full cache forgets its oldest tokens. quantised: "int8" when a cache
     keeps 8-bit numbers, with a step for each batch row and head, or finer ones.
     dynamic: other shapes than the example's are meant to work (of a converter; so are the next).
+    costly: each new shape costs a compilation, so few are tried and drawn.
     routes, targets: the values that its options ``route`` and ``target`` may take.
     known_faults: faults that are known and expected, each shown again on every run.
     """
@@ -101,6 +103,7 @@ class Declaration:
     evicts: str | None = None
     quantised: str | None = None
     dynamic: bool | None = None
+    costly: bool | None = None
     routes: tuple[str, ...] | None = None
     targets: tuple[str, ...] | None = None
     known_faults: tuple[KnownFault, ...] = ()

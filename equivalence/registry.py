@@ -33,7 +33,8 @@ class Backend:
     dependencies of this package. extra: the extra that installs them, "" for none. platforms: of
     ``sys.platform``, empty for all. distribution: who registered it, "" for this package.
     trouble: why it cannot be used, known before anything is imported. aborts: it may end the
-    process that it runs in, so it runs in a worker although it is ours.
+    process that it runs in, or leave it unfit for others, so it runs in a worker although it is
+    ours.
     """
 
     name: str
@@ -107,6 +108,11 @@ def _ours(name: str, place: str, **facts: Any) -> Backend:
     return Backend(name=name, place=f"equivalence.backends.{place}", **facts)
 
 
+def _runtime(name: str, place: str, runtime: str, **facts: Any) -> Backend:
+    """A backend of an optional runtime, whose module and extra have the same name."""
+    return _ours(name, place, **{"requires": (runtime,), "extra": runtime, **facts})
+
+
 def _hugging_face(name: str, attribute: str) -> Backend:
     return _ours(
         name,
@@ -152,6 +158,21 @@ OURS: Final = (
     _ours("torch.fused_grouped", "torch_fused_grouped:attention"),
     _ours("torch.flex_attention", "torch_flex_attention:attention"),
     _ours("numpy.split_kv", "numpy_split_kv:attention"),
+    _runtime("numba.scalar", "numba_scalar:attention", "numba"),
+    _runtime("mlx.sdpa", "mlx_sdpa:attention", "mlx"),
+    _runtime("mlx.rope_half", "mlx_sdpa:rope_half", "mlx", kind="rotary"),
+    _runtime("mlx.rope_interleaved", "mlx_sdpa:rope_interleaved", "mlx", kind="rotary"),
+    # Its threads make any later fork of the process unsafe.
+    _runtime("jax.dot_product_attention", "jax_attention:attention", "jax", aborts=True),
+    _runtime("transformers.eager", "transformers_attention:eager", "transformers"),
+    _runtime("transformers.sdpa", "transformers_attention:sdpa", "transformers"),
+    _runtime("transformers.flex", "transformers_attention:flex", "transformers"),
+    _runtime("openvino.sdpa", "openvino_sdpa:sdpa", "openvino"),
+    _runtime("openvino.sdpa_default", "openvino_sdpa:sdpa_default", "openvino"),
+    _runtime("openvino.trace", "openvino_trace:trace", "openvino", kind="converter"),
+    _runtime(
+        "openvino.trace_default", "openvino_trace:trace_default", "openvino", kind="converter"
+    ),
     _ours("mla.full_sequence", "mla_expanded:full_sequence", kind="mla"),
     _ours("mla.expanded", "mla_expanded:step", kind="mla"),
     _ours("mla.absorbed", "mla_absorbed:attention", kind="mla"),

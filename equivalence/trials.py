@@ -27,6 +27,11 @@ BASE_LENGTHS: Final = (
 HEAD_DIMS: Final = (1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 33, 64, 80, 96, 128, 256)
 KV_LENS: Final = (1, 2, 3, 7, 8, 16, 17, 32, 33, 64)
 Q_LENS: Final = (1, 2, 3, 5, 8)
+# Of a target that compiles anew for each shape: what tells most with fewest.
+COSTLY_HEAD_DIMS: Final = (3, 8, 64)
+COSTLY_KV_LENS: Final = (1, 4, 17)
+COSTLY_Q_LENS: Final = (1, 3)
+COSTLY_AXES: Final = ("", "q", "bhq")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,7 +154,8 @@ def _shapes(
 ) -> dict[str, Any]:
     """Which sizes are taken. A list is kept only where something was refused."""
     changes: dict[str, Any] = {}
-    tried = head_dims or HEAD_DIMS
+    costly = bool(bench.target.declaration.costly)
+    tried = head_dims or (COSTLY_HEAD_DIMS if costly else HEAD_DIMS)
     taken = bench.accepted("head_dim", {d: base.but(head_dim=d) for d in tried})
     for size in head_dims or ():
         if size not in taken:
@@ -157,15 +163,17 @@ def _shapes(
             bench.trials.contradictions.append(
                 (base.but(head_dim=size), f"declared head_dim {size}: {text}")
             )
-    if head_dims or len(taken) < len(tried):
+    if head_dims or costly or len(taken) < len(tried):
         changes["head_dims"] = taken or (base.head_dim,)
     other = max(1, base.head_dim // 2) if base.head_dim > 1 else 2
     changes["value_head_dim_differs"] = bench.works(
         base.but(value_head_dim=other), "value_head_dim != head_dim"
     )
-    kv_lens = bench.accepted("kv_len", {n: base.but(kv_len=n) for n in KV_LENS})
-    q_lens = bench.accepted("q_len", {n: base.but(q_len=n) for n in Q_LENS})
-    if len(kv_lens) < len(KV_LENS) and len(q_lens) < len(Q_LENS):
+    every_kv = COSTLY_KV_LENS if costly else KV_LENS
+    every_q = COSTLY_Q_LENS if costly else Q_LENS
+    kv_lens = bench.accepted("kv_len", {n: base.but(kv_len=n) for n in every_kv})
+    q_lens = bench.accepted("q_len", {n: base.but(q_len=n) for n in every_q})
+    if len(kv_lens) < len(every_kv) and len(q_lens) < len(every_q):
         squares = {n: base.but(q_len=n, kv_len=n) for n in (1, 2, 3, 5, 8, 16, 17, 32, 64)}
         square = bench.accepted("q_len = kv_len =", squares)
         if len(square) > 1:
@@ -173,9 +181,9 @@ def _shapes(
             if len(square) < len(squares):
                 changes["kv_lens"] = square
             return changes | _batches(bench, base)
-    if len(kv_lens) < len(KV_LENS):
+    if costly or len(kv_lens) < len(every_kv):
         changes["kv_lens"] = tuple(sorted({*kv_lens, base.kv_len}))
-    if len(q_lens) < len(Q_LENS):
+    if costly or len(q_lens) < len(every_q):
         changes["q_lens"] = tuple(sorted({*q_lens, base.q_len}))
     changes["longer_queries"] = bench.works(base.but(q_len=base.kv_len + 2), "q_len > kv_len")
     return changes | _batches(bench, base)
@@ -183,7 +191,9 @@ def _shapes(
 
 def _batches(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
     several = bench.works(base.but(batch_size=2), "batch_size 2")
-    return {} if several else {"batch_size": (1, 1)}
+    if not several:
+        return {"batch_size": (1, 1)}
+    return {"batch_size": (1, 2), "real_models": False} if bench.target.declaration.costly else {}
 
 
 def _heads(bench: _Bench, base: AttentionCase, order: str | tuple[int, ...]) -> dict[str, Any]:
@@ -199,7 +209,8 @@ def _heads(bench: _Bench, base: AttentionCase, order: str | tuple[int, ...]) -> 
     grouped = bench.works(base.but(num_kv_heads=2, group_size=2), "grouped heads")
     shared = bench.works(base.but(group_size=2), "one kv head for all query heads")
     if grouped:
-        return {}
+        costly = bench.target.declaration.costly
+        return {"num_kv_heads": (1, 2), "group_size": (1, 3)} if costly else {}
     bench.trials.refuses_grouped, bench.trials.one_group_only = not shared, shared
     if several or not shared:
         return {"group_size": (1, 1), **({} if several else {"num_kv_heads": (1, 1)})}
@@ -225,7 +236,8 @@ def _masking(bench: _Bench, base: AttentionCase, always_causal: bool) -> dict[st
         wide = next((case for case in (rows, several) if bench.works(case)), base)
         forms = bench.accepted("mask", {f: base.but(mask=Mask(form=f, axes="q")) for f in FORMS})
         if forms:
-            cases = {a: wide.but(mask=Mask(form=forms[0], axes=a)) for a in AXES}
+            tried = COSTLY_AXES if declared.costly else AXES
+            cases = {a: wide.but(mask=Mask(form=forms[0], axes=a)) for a in tried}
             axes = bench.accepted("mask per axes", cases)
     changes["masks"], changes["mask_axes"] = (forms if axes else ()), axes
     changes["mask_and_causal"] = bool(declared.mask_and_causal) and bool(forms)

@@ -110,11 +110,14 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
         combination_error(inputs, exact, subject.profile(inputs.dtype), seen=case.kv_len),
         actual.shape,
     )
+    with np.errstate(invalid="ignore"):
+        away = ~(np.abs(actual - mean) <= slack)
     wrong = {
         "zeros": actual != 0,
         "nan": ~np.isnan(actual),
         "finite": ~np.isfinite(actual),
-        "uniform": ~(np.abs(actual - mean) <= slack),
+        "uniform": away,
+        "uniform_or_nan": _by_way(inputs, away, ~np.isnan(actual)),
     }[policy]
     wrong = wrong & empty
     if not wrong.any():
@@ -133,6 +136,22 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
             total=int(empty.sum()),
         )
     )
+
+
+def _by_way(inputs: AttentionInputs, not_mean: Array, not_nan: Array) -> Array:
+    """What is wrong where rows hidden by -inf are NaN and all others the mean of the values.
+
+    A row that is hidden in both ways at once may hold either, and is not judged.
+    """
+    shape = (*inputs.query.shape[:3], inputs.key.shape[2])
+    mask = inputs.mask
+    infinite = np.zeros(shape, bool)
+    if mask is not None and mask.dtype != bool:
+        infinite = np.broadcast_to(mask == -np.inf, shape)
+    otherwise_seen = np.broadcast_to(inputs.but(mask=None).visible, shape).all(axis=-1)
+    nan: Array = np.asarray(infinite.all(axis=-1) & otherwise_seen)[..., None]
+    mean: Array = np.asarray(~infinite.any(axis=-1))[..., None]
+    return (nan & not_nan) | (mean & not_mean)
 
 
 @law("log-sum-exp")

@@ -15,8 +15,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = (
-    "coreml coreai onnx mlx jax openvino executorch triton transformers "
-    "dask redis report docs test all"
+    "coreml coreai onnx mlx jax numba openvino executorch triton "
+    "transformers dask redis report docs test all"
 )
 
 
