@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from equivalence.declaration import KnownFault
 from equivalence.kinds import kind_named
@@ -15,6 +15,8 @@ from equivalence.results import Diagnosis, Failure, TargetResult
 from equivalence.search import SHRINK_SECONDS, polish
 from equivalence.trials import Trials
 from equivalence.verdict import Trouble
+
+CRASHES: Final = {"died": "crash", "hung": "hang", "memory": "memory"}
 
 
 def known_fault(target: Target, law: str, trouble: str, case: Any) -> KnownFault | None:
@@ -72,8 +74,12 @@ def note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
     """Crashes in trials and refused declarations are failures with their tiny case."""
     law = all_laws(result.kind)[0]
     agreement = law.name
-    for tried, outcome in trials.crashes[:1]:
-        kind = {"died": "crash", "hung": "hang", "memory": "memory"}[outcome.status]
+    unknown = [
+        (CRASHES[outcome.status], tried, outcome)
+        for tried, outcome in trials.crashes
+        if known_fault(target, agreement, CRASHES[outcome.status], tried) is None
+    ]
+    for kind, tried, outcome in unknown[:1]:
         case = tried if kind == "hang" else _smallest_crash(target, trials, law, kind, tried)
         result.failures.append(
             Failure(

@@ -86,7 +86,7 @@ class LawSearch:
 
         for case in planned_cases(self.kind, self.domain, self.request, self._seed):
             if deadline is not None and time.monotonic() > deadline:
-                return
+                break
             visit(case)
         explore(
             self.strategy,

@@ -1,18 +1,30 @@
-"""An online softmax over blocks of keys that forgets to rescale what it has summed."""
+"""Blocks of keys that are put together wrongly: not rescaled, or merged by wrong weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
 from equivalence.diagnosis.imagining import Sight, Suspect, World
+from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs
 from equivalence.reference import attention
 
-BLOCKS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+LN2: Final = math.log(2.0)
+BLOCKS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+# How slices are weighed, from their log-sum-exps and their maxima, as natural logarithms.
+Weigh = Callable[[Array, Array], Array]
+MERGES: Final[tuple[tuple[str, Weigh], ...]] = (
+    ("averaged without their weights", lambda lse, top: np.where(np.isfinite(lse), 0.0, lse)),
+    ("merged by a log-sum-exp in base 2 as if it were natural", lambda lse, top: lse / LN2),
+    ("merged by powers of 2 of a natural log-sum-exp", lambda lse, top: lse * LN2),
+    ("merged by their largest scores, without their sums", lambda lse, top: top),
+)
 
 
 def rescaling(sight: Sight) -> Iterator[Suspect]:
@@ -34,12 +46,23 @@ def rescaling(sight: Sight) -> Iterator[Suspect]:
                 imagine=partial(_unscaled, block=block, output=output, total=total),
                 cost=10 + cost,
             )
-        yield Suspect(
-            kind="lse-merge",
-            sentence=f"blocks of {block} keys are averaged without their weights",
-            imagine=partial(_averaged, block=block),
-            cost=13,
-        )
+        for cost, (how, weigh) in enumerate(MERGES):
+            yield Suspect(
+                kind="lse-merge",
+                sentence=f"blocks of {block} keys are {how}",
+                imagine=partial(_merged, block=block, weigh=weigh),
+                cost=13 + cost,
+            )
+        for cost, (what, uniform) in enumerate((("zeros", False), ("a mean of their own", True))):
+            yield Suspect(
+                kind="lse-merge",
+                sentence=(
+                    f"blocks of {block} keys that see nothing take part in the merge with a "
+                    f"log-sum-exp of 0 and {what}"
+                ),
+                imagine=partial(_merged, block=block, weigh=_zero_if_empty, uniform=uniform),
+                cost=17 + cost,
+            )
 
 
 def _unscaled(inputs: AttentionInputs, *, block: int, output: bool, total: bool) -> World | None:
@@ -59,16 +82,38 @@ def _unscaled(inputs: AttentionInputs, *, block: int, output: bool, total: bool)
     return World(inputs=inputs, exact=changed)
 
 
-def _averaged(inputs: AttentionInputs, *, block: int) -> World | None:
+def _zero_if_empty(lse: Array, top: Array) -> Array:
+    return np.where(np.isfinite(lse), lse, 0.0)
+
+
+def _merged(
+    inputs: AttentionInputs, *, block: int, weigh: Weigh, uniform: bool = False
+) -> World | None:
+    """Each block by its own softmax, then all by ``weigh``; a block that sees nothing is 0.
+
+    uniform: or the mean of its values.
+    """
     exact = attention(inputs)
     if inputs.sinks is not None:
         return None
-    weights = np.zeros_like(exact.probabilities)
-    starts = range(0, weights.shape[-1], block)
-    for start in starts:
-        part = exact.probabilities[..., start : start + block]
-        sums = part.sum(axis=-1, keepdims=True)
-        weights[..., start : start + block] = part / np.where(sums > 0, sums, 1.0) / len(starts)
+    parts, logits = [], []
+    for start in range(0, exact.scores.shape[-1], block):
+        scores = exact.scores[..., start : start + block]
+        top = scores.max(axis=-1, keepdims=True)
+        shares = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+        total = shares.sum(axis=-1, keepdims=True)
+        empty = 1.0 / scores.shape[-1] if uniform else 0.0
+        parts.append(np.where(total > 0, shares / np.where(total > 0, total, 1.0), empty))
+        with np.errstate(divide="ignore"):
+            logits.append(weigh(np.log(total) + top, top))
+    stacked = np.concatenate(logits, axis=-1)
+    highest = stacked.max(axis=-1, keepdims=True)
+    merge = np.exp(stacked - np.where(np.isfinite(highest), highest, 0.0))
+    sums = merge.sum(axis=-1, keepdims=True)
+    merge = merge / np.where(sums > 0, sums, 1.0)
+    weights = np.concatenate(
+        [part * merge[..., i : i + 1] for i, part in enumerate(parts)], axis=-1
+    )
     value = inputs.value[:, inputs.kv_head_of]
     changed = replace(exact, probabilities=weights, output=np.matmul(weights, value))
     return World(inputs=inputs, exact=changed)

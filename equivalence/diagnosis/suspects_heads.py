@@ -194,49 +194,42 @@ def _crossed(inputs: AttentionInputs, *, order: Rule) -> World:
 def mixed_heads(sight: Sight) -> Iterator[Suspect]:
     """Softmax over the wrong axis, and heads that are averaged or added."""
     inputs = sight.inputs
-    if inputs.query.shape[1] > 1:
+    # Asked of a single head, query or row as well: larger variants tell these apart.
+    for axis, kind, what, cost in (
+        (1, "head-mixing", "heads", 6),
+        (2, "wrong-operand", "queries", 7),
+        (0, "batch-dependence", "batch rows", 9),
+    ):
+        yield Suspect(
+            kind=kind,
+            sentence=f"the softmax runs over the {what}, not over the keys",
+            imagine=partial(_softmax_over, axis=axis),
+            cost=cost,
+        )
+    if inputs.query.shape[1] == 1:
+        return
+    for name, mix in (
+        ("averaged over all heads", _mean_of_all),
+        ("added over all heads", lambda w: np.broadcast_to(w.sum(1, keepdims=True), w.shape)),
+    ):
         yield Suspect(
             kind="head-mixing",
-            sentence="the softmax runs over the heads, not over the keys",
-            imagine=partial(_softmax_over, axis=1),
-            cost=6,
+            sentence=f"the probabilities are {name}",
+            imagine=partial(_mixed, mix=mix),
+            cost=14,
         )
-        for name, mix in (
-            ("averaged over all heads", _mean_of_all),
-            ("added over all heads", lambda w: np.broadcast_to(w.sum(1, keepdims=True), w.shape)),
-        ):
-            yield Suspect(
-                kind="head-mixing",
-                sentence=f"the probabilities are {name}",
-                imagine=partial(_mixed, mix=mix),
-                cost=14,
-            )
-            yield Suspect(
-                kind="head-mixing",
-                sentence=f"the outputs are {name}",
-                imagine=partial(rearranged, rearrange=mix),
-                cost=14,
-            )
         yield Suspect(
             kind="head-mixing",
-            sentence="the probabilities are averaged over the query heads of a group",
-            imagine=_group_mean,
-            cost=15,
+            sentence=f"the outputs are {name}",
+            imagine=partial(rearranged, rearrange=mix),
+            cost=14,
         )
-    if inputs.query.shape[2] > 1:
-        yield Suspect(
-            kind="wrong-operand",
-            sentence="the softmax runs over the queries, not over the keys",
-            imagine=partial(_softmax_over, axis=2),
-            cost=7,
-        )
-    if inputs.query.shape[0] > 1:
-        yield Suspect(
-            kind="batch-dependence",
-            sentence="the softmax runs over the batch rows, not over the keys",
-            imagine=partial(_softmax_over, axis=0),
-            cost=9,
-        )
+    yield Suspect(
+        kind="head-mixing",
+        sentence="the probabilities are averaged over the query heads of a group",
+        imagine=_group_mean,
+        cost=15,
+    )
 
 
 def _softmax_over(inputs: AttentionInputs, *, axis: int) -> World:

@@ -42,6 +42,13 @@ def operands(sight: Sight) -> Iterator[Suspect]:
         ("each query row is answered by the row before it", lambda i: _moved_rows(i, 1), 10),
         ("each query row is answered by the row after it", lambda i: _moved_rows(i, -1), 10),
         ("every query row is answered by row 0", lambda i: _row_zero(i), 10),
+        ("queries, keys and values are read from rows packed by key/value head as if all queries "
+         "came first", lambda i: _split_as(i, packed_by_group=True), 9),
+        ("queries are read from rows packed by key/value head as if all queries came first",
+         lambda i: _split_as(i, packed_by_group=True).but(key=i.key, value=i.value), 9),
+        ("queries, keys and values are read as if packed by key/value head, but all queries "
+         "come first", lambda i: _split_as(i, packed_by_group=False), 9),
+        *_normalised(),
     ]  # fmt: skip
     for sentence, imagine, cost in swaps:
         yield Suspect(kind=kind, sentence=sentence, imagine=imagine, cost=cost)  # type: ignore[arg-type]
@@ -56,6 +63,48 @@ def _fit(array: Array, like: Array) -> Array:
 def _query_as_key(inputs: AttentionInputs) -> AttentionInputs:
     group = inputs.query.shape[1] // inputs.key.shape[1]
     return inputs.but(key=_fit(inputs.query[:, ::group], inputs.key))
+
+
+def _split_as(inputs: AttentionInputs, *, packed_by_group: bool) -> AttentionInputs:
+    """Rows of a fused projection, packed in one order and split in the other."""
+    query, key, value = inputs.query, inputs.key, inputs.value
+    batch_size, heads, length, width = query.shape
+    kv_heads = key.shape[1]
+    group = heads // kv_heads
+    by_group = (batch_size, kv_heads, group + 2, length, width)
+    if packed_by_group:
+        grouped = query.reshape(batch_size, kv_heads, group, length, width)
+        parts = (grouped, key[:, :, None], value[:, :, None])
+        rows = np.concatenate(parts, axis=2).reshape(batch_size, -1, length, width)
+        query, key, value = np.split(rows, (heads, heads + kv_heads), axis=1)
+    else:
+        rows = np.concatenate((query, key, value), axis=1).reshape(by_group)
+        query = rows[:, :, :group].reshape(query.shape)
+        key, value = rows[:, :, group], rows[:, :, group + 1]
+    return inputs.but(query=query, key=key, value=value)
+
+
+def _normalised() -> Iterator[tuple[str, Callable[[AttentionInputs], AttentionInputs], int]]:
+    """Operands that are divided by their length, or by their root mean square."""
+    for norm, root_mean in (("its length", False), ("its root mean square", True)):
+        for cost, names in enumerate((("query",), ("key",), ("query", "key"))):
+            what = " and ".join(f"each {name}" for name in names)
+
+            def imagine(
+                inputs: AttentionInputs,
+                names: tuple[str, ...] = names,
+                root_mean: bool = root_mean,
+            ) -> AttentionInputs:
+                changed = {name: _unit(getattr(inputs, name), root_mean) for name in names}
+                return inputs.but(**changed)
+
+            yield (f"{what} is divided by {norm} first", imagine, 9 + cost)
+
+
+def _unit(rows: Array, root_mean: bool) -> Array:
+    length = np.linalg.norm(rows, axis=-1, keepdims=True)
+    length = length / (rows.shape[-1] ** 0.5 if root_mean else 1.0)
+    return np.asarray(rows / np.where(length > 0, length, 1.0))
 
 
 def _unnormalised(inputs: AttentionInputs) -> World:

@@ -17,14 +17,8 @@ NOT_MINIMAL = {
     "mask_of_batch_row_as_head": "a random mask of one key, for another pattern of two",
 }
 NOT_NAMED = {
-    "fused_qkv_split": "no suspect takes keys for queries",
-    "query_and_key_normed": "no suspect normalises operands",
-    "query_normed": "no suspect normalises operands",
-    "softmax_over_heads": "of one head alone, it says as much: the weights are all one",
     "causal_sees_nothing": "zeros are named before the option that makes them",
     "maximum_not_subtracted": "named after the rows of a low bias that it empties",
-    "partial_lse_in_base_2": "no suspect merges partial results by wrong weights",
-    "empty_slices_weigh_one": "looks like a sink on the smallest case",
     "last_split_never_written": "NaN from nowhere is told by its place alone",
     "shards_of_equal_length": "a key of zeros looks like a sink",
     "summed_in_the_dtype": "equal values are named before the rounding of their sum",
