@@ -205,7 +205,7 @@ class LawSearch:
             diagnosis = self._shrink(law, kind, domain, broken[kind], known, unnamed)
             named.append(diagnosis.kind)
             spared = self.kind.spare and self.kind.spare(domain, diagnosis.kind)
-            if not spared or spared == domain:
+            if not spared or spared == domain or not self.request.shrink:
                 return
             domain = spared
             broken = self._broken_in(law, domain)
@@ -243,9 +243,13 @@ class LawSearch:
             trouble = self._trouble(law, case)
             return trouble if trouble is not None and trouble.kind == kind else None
 
-        case, trouble = self._smallest(
-            law, domain, cases, trouble_of, known if reusable is None else reusable
-        )
+        if self.request.shrink:
+            case, trouble = self._smallest(
+                law, domain, cases, trouble_of, known if reusable is None else reusable
+            )
+        else:
+            case = min(cases, key=size_of)
+            trouble = cases[case]
         diagnosis = self._diagnosis(law, domain, case, trouble)
         self._report(law, case, trouble, diagnosis, known)
         return diagnosis

@@ -14,7 +14,8 @@ class Request:
     """How hard to look. seconds bounds the search of one target; None means ``examples`` alone.
 
     pairs: cover every two options on purpose, before anything is drawn. first: cases to judge
-    before that, as far as the target takes their options.
+    before that, as far as the target takes their options. shrink: False leaves a failing case as it
+    was drawn, and names its mistake as far as that goes.
     """
 
     examples: int = DEFAULT_EXAMPLES
@@ -27,6 +28,7 @@ class Request:
     timings: bool = False
     pairs: bool = False
     first: tuple[Any, ...] = ()
+    shrink: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import typer
 
 from equivalence.cli.audit import audit
 from equivalence.cli.backends import backends
+from equivalence.cli.campaign import campaign
 from equivalence.cli.check import check
 from equivalence.cli.compare import compare
 from equivalence.cli.exits import INVALID, MEANING
@@ -88,6 +89,7 @@ for command in (
     time,
     gate,
     report,
+    campaign,
     kvspec,
     quality,
     audit,

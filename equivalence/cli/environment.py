@@ -1,44 +1,5 @@
-"""What a report says about where it was made."""
+"""What a report says about where it was made (`equivalence/environment.py`)."""
 
-from __future__ import annotations
+from equivalence.environment import environment, processor
 
-import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
-
-PACKAGES: Final = ("torch", "numpy", "hypothesis", "ml-dtypes")
-
-
-def environment(**facts: Any) -> dict[str, Any]:
-    """Versions and the machine, in words that name neither a person nor a path."""
-    return {
-        "attention-equivalence": _version("attention-equivalence"),
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count() or 1,
-        "packages": {name: _version(name) for name in PACKAGES},
-        **facts,
-    }
-
-
-def processor() -> str:
-    """The model of this machine's processor, and the vector instructions that torch uses."""
-    import torch
-
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as facts:
-            named = [line.partition(":")[2].strip() for line in facts if line.startswith("model n")]
-        model = named[0] if named else model
-    except OSError:
-        pass
-    return f"{model} ({torch.backends.cpu.get_cpu_capability()})"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+__all__ = ["environment", "processor"]

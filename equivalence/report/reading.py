@@ -82,7 +82,10 @@ def read_merge(paths: Iterable[Path]) -> Merge:
     for path in paths:
         if is_ledger(path):
             for line in lines_of(path, merge.remarks.add):
-                merge.add(line.report, source=str(path))
+                if line.lost:
+                    merge.remarks.add(f"shard {line.shard}: {line.lost}")
+                if line.report.targets:
+                    merge.add(line.report, source=str(path))
             continue
         text = read_bytes(path, most=LARGEST)
         if _shape(text, path).graphs is not None:
