@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -99,7 +100,9 @@ class LocalTarget:
         if output_gradient is not None:
             trio = [tensor.requires_grad_(True) for tensor in trio]
         passed = {self.options.get(name, name): native(value) for name, value in keywords.items()}
+        begin = time.thread_time()
         result = self.function(*trio, **passed)
+        seconds = time.thread_time() - begin
         second = None
         if isinstance(result, tuple | list) and result:
             second = result[1] if len(result) > 1 else None
@@ -121,6 +124,7 @@ class LocalTarget:
             lse=None if lse is None else np.asarray(lse[0], np.float64),
             gradients=gradients,
             extra_result=second is not None and not declared.lse,
+            seconds=seconds,
         )
 
     @property

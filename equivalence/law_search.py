@@ -117,9 +117,14 @@ class LawSearch:
         if case is None or case in found.seen:
             return
         found.seen.add(case)
+        if self.request.timings:
+            self.subject.heard = {}
         start = time.perf_counter()
         verdict = self.verdict(law, case)
         found.result.seconds += time.perf_counter() - start
+        for outcome in (self.subject.heard or {}).values():
+            if outcome.seconds is not None:
+                found.result.times.append(outcome.seconds)
         self._record(found, case, verdict)
 
     def _record(self, found: _Found, case: Any, verdict: Verdict) -> None:

@@ -23,6 +23,7 @@ class Outcome:
     key and value, where asked for. mutated: operands that the call wrote to. text: why it was
     refused, what was raised, or how the process ended. extra_result: a second result came back
     that nothing declares. extras: further arrays that a kind of target asks for, by name.
+    seconds: CPU time of the calling thread inside the kernel, without what makes its arrays.
     """
 
     status: OutcomeStatus
@@ -34,6 +35,7 @@ class Outcome:
     text: str = ""
     extra_result: bool = False
     extras: Mapping[str, Array] = field(default_factory=dict)
+    seconds: float | None = field(default=None, compare=False)
 
     @property
     def output(self) -> Array:

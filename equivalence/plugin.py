@@ -5,6 +5,7 @@ It imports nothing heavy, sets no Hypothesis profile, and is not needed by ``con
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,23 @@ PREFIX = "equivalence."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--equivalence-profile``."""
-    parser.getgroup("equivalence").addoption(
+    """Add ``--equivalence-profile`` and ``--timings``."""
+    group = parser.getgroup("equivalence")
+    group.addoption(
         "--equivalence-profile",
         metavar="NAME",
         default=None,
         help="how hard conformance tests look: dev, ci or nightly (no Hypothesis profile changes)",
     )
+    timed: dict[str, Any] = {
+        "action": "store_true",
+        "default": False,
+        "dest": "equivalence_timings",
+        "help": "record the times of a kernel's calls, by law; nothing is asserted on them",
+    }
+    group.addoption("--equivalence-timings", **timed)
+    with contextlib.suppress(ValueError):  # another plugin has the short name
+        group.addoption("--timings", **timed)
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
@@ -46,6 +57,8 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         f"{vacuous / judged:.1%} vacuous, {refused:,} refused"
     )
     shares = [_shares(str(p["shares"])) for p in found if "shares" in p]
+    for text in sorted(str(p["timing"]) for p in found if "timing" in p):
+        terminalreporter.write_line(f"time of a call: {text}")
     if shares:
         kv_len = sorted(share["median_kv_len"] for share in shares)[len(shares) // 2]
         cases = max(1.0, sum(share["cases"] for share in shares))

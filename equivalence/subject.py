@@ -62,6 +62,8 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
     def __init__(self, target: Target, domain: DomainT) -> None:
         self.target = target
         self.domain = domain
+        # The outcomes that a law looks at, by their id; None while nobody wants their times.
+        self.heard: dict[int, Outcome] | None = None
         self._memory: OrderedDict[tuple[str, InputsT], Any] = OrderedDict()
 
     @abstractmethod
@@ -97,11 +99,16 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
 
     def call(self, inputs: InputsT) -> Outcome:
         """The target's outcome; the first one, when the same inputs were asked before."""
-        return self.once("call", inputs, lambda: self.target.call(inputs))
+        return self._heard(self.once("call", inputs, lambda: self.target.call(inputs)))
 
     def call_again(self, inputs: InputsT, output_gradient: Array | None = None) -> Outcome:
         """A fresh call that is not remembered."""
-        return self.target.call(inputs, output_gradient=output_gradient)
+        return self._heard(self.target.call(inputs, output_gradient=output_gradient))
+
+    def _heard(self, outcome: Outcome) -> Outcome:
+        if self.heard is not None:
+            self.heard[id(outcome)] = outcome
+        return outcome
 
     def unusable(self, inputs: InputsT, outcome: Outcome) -> Verdict | None:
         """The verdict on an outcome that holds no output of the right shape and dtype."""

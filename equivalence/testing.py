@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from equivalence.request import Request
 from equivalence.results import Failure
 from equivalence.run_profiles import run_profile
 from equivalence.trials import Trials
+from equivalence.verdict import LawResult
 from equivalence.xfails import FILE, Expected, complaint, expired, read_xfails
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 ITEM_EXAMPLES = 60
 PROFILE = "equivalence_profile"
+TIMINGS = "equivalence_timings"
 
 
 class Disagreement(AssertionError):
@@ -79,6 +83,7 @@ def conformance(
             own_seed = profile.seed(None if profile.fresh else seed)
             asked = Request(examples=profile.item_examples(examples), seed=own_seed)
             record_property("equivalence.seed", own_seed)
+        asked = replace(asked, timings=bool(pytestconfig.getoption(TIMINGS, False)))
         search = LawSearch(subject, trials.domain.but(dtypes=(dtype,)), [law_named(law)], asked)
         search.explore(None)
         failures: list[Failure] = []
@@ -90,6 +95,8 @@ def conformance(
         record_property("equivalence.refused", result.refused)
         record_property("equivalence.used", result.used)
         record_property("equivalence.shares", _shares_text(search))
+        if result.times:
+            record_property("equivalence.timing", _timing_text(name, result))
         expected = _expected(target, pytestconfig.rootpath, law, dtype)
         if failures:
             from equivalence.report.failure import failure_lines
@@ -156,6 +163,13 @@ def _applicable(target: Target) -> Iterable[Law]:
         "group-gradients-sum": declared.gradients,
     }
     return (law for law in all_laws(declared.kind) if needs.get(law.name, True))
+
+
+def _timing_text(name: str, result: LawResult) -> str:
+    """``NAME LAW DTYPE calls=N minimum=S median=S``, in CPU seconds of one call."""
+    times = result.times
+    numbers = f"minimum={min(times):.4g} median={statistics.median(times):.4g}"
+    return f"{name} {result.law} {result.dtype} calls={len(times)} {numbers}"
 
 
 def _shares_text(search: LawSearch) -> str:

@@ -122,6 +122,7 @@ class LawResult:
     known: str = ""
     seconds: float = 0.0
     first: int | None = None
+    times: list[float] = field(default_factory=list)
 
     @property
     def held(self) -> bool | None:

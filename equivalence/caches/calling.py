@@ -11,6 +11,7 @@ arguments that it takes; dtype is a torch (or numpy) dtype.
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -58,6 +59,7 @@ def _run(target: LocalTarget, inputs: CacheInputs, extras: dict[str, Array]) -> 
     token = asked = 0
     answers: list[Array] = []
     dtype = inputs.dtype
+    begin = time.thread_time()
     for step, (word, *numbers) in enumerate(inputs.program):
         extras["step"] = np.asarray(step)
         if word == "append":
@@ -89,6 +91,7 @@ def _run(target: LocalTarget, inputs: CacheInputs, extras: dict[str, Array]) -> 
         dtype=dtype,
         mutated=tuple(sorted(live.mutated)),
         extras=extras,
+        seconds=time.thread_time() - begin,  # of the whole program
     )
 
 

@@ -58,7 +58,9 @@ def check(
     arrays: Arrays = None,
     json: Json = None,
     html: Html = None,
-    timings: Annotated[bool, typer.Option("--timings", help="Say where the time went.")] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Time each call, and say where the time went.")
+    ] = False,
     script: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write each failing case as a script that needs torch."),

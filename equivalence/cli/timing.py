@@ -148,6 +148,11 @@ def _table(asked: Asked, show: Any) -> tuple[tuple[Row, ...], Bandwidth | None, 
         layers = _layer_plan(asked)
         rows, bandwidth = timed_layers(layers, show)
         return rows, bandwidth, mla_in_words(rows)
+    if asked.what == "convert":
+        from equivalence.timing.convert import convert_in_words, timed_conversions
+
+        rows, bandwidth = timed_conversions(_convert_plan(asked), show)
+        return rows, bandwidth, convert_in_words(rows)
     from equivalence.timing.decode import timed
     from equivalence.timing.reading import decode_in_words, prefill_in_words
 
@@ -175,11 +180,7 @@ def _plan(asked: Asked) -> Any:
         for count in dict.fromkeys((heads, *KV_HEADS))
         if count <= heads and heads % count == 0
     )
-    for count in kv_heads:
-        require(
-            heads % count == 0,
-            f"--kv-heads {count} must divide --heads {heads}",
-        )
+    _require_divisors(kv_heads, heads)
     batch = _number("--batch", asked.batch) or 1
     free = free_memory()
     prefill = asked.what == "prefill"
@@ -236,6 +237,39 @@ def _layer_plan(asked: Asked) -> Any:
     )
     require_fits(layer_bytes(plan), free_memory())
     return plan
+
+
+def _convert_plan(asked: Asked) -> Any:
+    from equivalence.timing.convert import CONVERTERS, ConvertPlan
+    from equivalence.timing.plan import Sizes
+
+    heads = asked.heads or 32
+    kv_heads = _numbers("--kv-heads", asked.kv_heads) or (max(1, heads // 4),)
+    _require_divisors(kv_heads, heads)
+    usual = () if asked.only else CONVERTERS
+    names = tuple(dict.fromkeys((*usual, *asked.targets)))
+    targets = targets_named(names, asked, usual, kind="converter")
+    for target in targets:
+        valid.of_kind(target, "converter", "time convert")
+    return ConvertPlan(
+        targets=targets,
+        kv_heads=tuple(sorted(set(kv_heads), reverse=True)),
+        dtypes=valid.known_dtypes(asked.dtypes) or ("float16",),
+        sizes=Sizes(
+            batch_size=_number("--batch", asked.batch) or 1,
+            num_heads=heads,
+            kv_len=_number("--context", asked.context) or 256,
+            head_dim=asked.head_dim or 64,
+        ),
+        rounds=asked.rounds,
+        threads=asked.threads,
+        seed=asked.seed,
+    )
+
+
+def _require_divisors(kv_heads: Sequence[int], heads: int) -> None:
+    for count in kv_heads:
+        require(heads % count == 0, f"--kv-heads {count} must divide --heads {heads}")
 
 
 def targets_named(

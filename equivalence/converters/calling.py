@@ -8,6 +8,7 @@ a crash.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -111,10 +112,14 @@ def _run(converted: Any, case: ConverterCase) -> Outcome:
             raise Unsupported("what it returns for a stateful module has no reset()")
         converted.reset()
     rows: list[Array] = []
+    seconds = 0.0
     dtype, mutated = case.dtype, set[str]()
     for given in arguments(case):
         before = {name: array.copy() for name, array in given.items()}
-        result = converted(*(to_native(x, arrays="torch", device="cpu") for x in given.values()))
+        tensors = [to_native(x, arrays="torch", device="cpu") for x in given.values()]
+        begin = time.thread_time()
+        result = converted(*tensors)
+        seconds += time.thread_time() - begin
         if isinstance(result, tuple | list) and result:
             result = result[0]
         found = from_native(result)
@@ -132,6 +137,7 @@ def _run(converted: Any, case: ConverterCase) -> Outcome:
         stored=np.concatenate(rows, axis=2) if len(rows) > 1 else rows[0],
         dtype=dtype,
         mutated=tuple(sorted(mutated)),
+        seconds=seconds,
     )
 
 

@@ -50,6 +50,7 @@ class ConverterSubject:
     def __init__(self, target: Target, domain: ConverterDomain) -> None:
         self.target = target
         self.domain = domain
+        self.heard: dict[int, Outcome] | None = None  # as in BaseSubject
         judge = _Judge(target)
         self._attention = Subject(judge, Domain())
         self._latent = MlaSubject(judge, MlaDomain())
@@ -82,7 +83,10 @@ class ConverterSubject:
 
     def call(self, inputs: ConverterInputs) -> Outcome:
         """The target's outcome; the first one, when the same case was asked before."""
-        return self._once("call", inputs.case, lambda: self.target.call(inputs))
+        outcome = self._once("call", inputs.case, lambda: self.target.call(inputs))
+        if self.heard is not None:
+            self.heard[id(outcome)] = outcome
+        return outcome
 
     def outcome(self, case: ConverterCase) -> Outcome:
         """What came of converting ``case`` and calling the result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ from equivalence.replay import case_text, replay_line
 from equivalence.report.pairs import odd_ones
 from equivalence.report.schema import (
     SCHEMA,
+    CallsJson,
     CounterexampleJson,
     DiagnosisJson,
     DtypeJson,
@@ -141,7 +143,7 @@ def _target(target: TargetResult, facts: Mapping[str, Any]) -> TargetJson:
         laws=[_law(target, law, facts) for law in law_summaries(target)],
         tolerance={name: number(value) for name, value in target.tolerance.items()},
         not_exercised=dict(target.not_exercised),
-        timings={name: number(value) for name, value in target.timings.items()},
+        timings={name: number(value) for name, value in _times(target).items()},
         sentence=sentence(target),
         trouble=target.trouble,
         failures=[
@@ -206,6 +208,24 @@ def _diagnosis_for(target: TargetResult, law: str, trouble: Trouble) -> Diagnosi
     return Diagnosis(kind="unknown", text=trouble.text)
 
 
+def _times(target: TargetResult) -> dict[str, float]:
+    """What the engine measured, and the median call of each law in each dtype."""
+    calls = {
+        f"{law.law} {law.dtype}: median call": statistics.median(law.times)
+        for law in target.laws
+        if law.times
+    }
+    return {**target.timings, **calls}
+
+
+def _calls(times: Sequence[float]) -> CallsJson | None:
+    if not times:
+        return None
+    return CallsJson(
+        calls=len(times), minimum=number(min(times)), median=number(statistics.median(times))
+    )
+
+
 def _dtype(target: str, result: LawResult, facts: Mapping[str, Any]) -> DtypeJson:
     worst = result.worst_case
     return DtypeJson(
@@ -215,6 +235,7 @@ def _dtype(target: str, result: LawResult, facts: Mapping[str, Any]) -> DtypeJso
         vacuous=result.vacuous,
         refused=result.refused,
         used=number(result.used),
+        timing=_calls(result.times),
         histogram=list(result.histogram),
         worst="" if worst is None else replay_line(target, worst, facts, result.law),
     )

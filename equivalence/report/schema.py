@@ -41,6 +41,17 @@ class CounterexampleJson(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = ""
 
 
+class CallsJson(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls that a law looked at: how many, and the CPU seconds of the fastest and the median.
+
+    Of cases as they are drawn, so they show what a call costs and not what a kernel can do.
+    """
+
+    calls: int
+    minimum: Number
+    median: Number
+
+
 class DtypeJson(msgspec.Struct, frozen=True, kw_only=True):
     """One law in one dtype.
 
@@ -54,6 +65,7 @@ class DtypeJson(msgspec.Struct, frozen=True, kw_only=True):
     vacuous: int
     refused: int
     used: Number
+    timing: CallsJson | None = None
     histogram: list[int] = []
     worst: str = ""
 

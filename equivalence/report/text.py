@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from equivalence.report.failure import failure_lines
@@ -80,11 +81,19 @@ def _facts(target: TargetResult, *, timings: bool) -> Iterator[Shown]:
     for reason, times in refusals(target).items():
         yield "quiet", f"refused {count(times)} times: {reason}"
     if timings:
-        for what, seconds in _timings(target, laws).items():
+        for what, seconds in target.timings.items():
             yield "", f"time: {what} {seconds:.3g} s"
+        for law in sorted(laws, key=lambda law: -law.seconds):
+            if law.seconds:
+                yield "", f"time: {law.name} {law.seconds:.3g} s{_calls(law)}"
 
 
-def _timings(target: TargetResult, laws: Sequence[LawSummary]) -> dict[str, float]:
-    """Where the time went: what the engine measured, then the laws, the slowest first."""
-    slowest = sorted(laws, key=lambda law: -law.seconds)
-    return {**target.timings, **{law.name: law.seconds for law in slowest if law.seconds}}
+def _calls(law: LawSummary) -> str:
+    """The median call of each dtype, where calls were timed."""
+    timed = [
+        f"{statistics.median(result.times) * 1e6:.3g} µs {result.dtype}"
+        for result in law.dtypes
+        if result.times
+    ]
+    calls = sum(len(result.times) for result in law.dtypes)
+    return f"; the median of {count(calls)} calls {', '.join(timed)}" if timed else ""
