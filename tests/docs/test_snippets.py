@@ -40,7 +40,7 @@ PYTHON = {
 
 def test_the_blocks_are_found():
     assert len(COMMANDS) > 60
-    assert sum(len(found) for found in PYTHON.values()) > 8
+    assert sum(len(found) for found in PYTHON.values()) > 6
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -119,5 +119,5 @@ def there(name: str) -> bool:
 def test_what_is_not_run_says_why():
     reasons = [block.notes["not run"] for block in ALL if "not run" in block.notes]
     assert all(len(reason) > 8 for reason in reasons)
-    assert len(reasons) <= 12
+    assert len(reasons) <= 16
     assert os.linesep not in "".join(reasons)
