@@ -28,6 +28,7 @@ from equivalence.report.schema import (
     ReportJson,
     TargetJson,
 )
+from equivalence.timing.results import TimingRun
 from equivalence.used_parts import PLACES, added
 
 LONGEST: Final = 1_000  # characters of a text in the environment
@@ -86,9 +87,10 @@ class Fault:
 
 @dataclass(slots=True)
 class MergedTarget:
-    """One target over all runs."""
+    """One target of one kind over all runs."""
 
-    kinds: set[str] = field(default_factory=set)
+    name: str
+    kind: str
     profiles: set[str] = field(default_factory=set)
     laws: dict[str, Law] = field(default_factory=dict)
     faults: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class MergedPair:
 class Merge:
     """What the reports that were added say together."""
 
-    targets: dict[str, MergedTarget] = field(default_factory=dict)
+    targets: dict[tuple[str, str], MergedTarget] = field(default_factory=dict)
     pairs: dict[tuple[str, str], MergedPair] = field(default_factory=dict)
     environments: dict[str, Any] = field(default_factory=dict)
     unavailable: set[tuple[str, str]] = field(default_factory=set)
@@ -142,7 +144,7 @@ class Merge:
     odd: set[str] = field(default_factory=set)
     remarks: set[str] = field(default_factory=set)
     audits: dict[str, Any] = field(default_factory=dict)
-    timings: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, TimingRun] = field(default_factory=dict)
     runs: set[RunId] = field(default_factory=set)
     interrupted: bool = False
     _seen: set[bytes] = field(default_factory=set)
@@ -155,6 +157,10 @@ class Merge:
             self._target(target, run, source)
         for pair in report.pairs:
             self._pair(pair, run, source)
+        if report.timing is not None:
+            self.timings[msgspec.json.encode(report.timing, order="sorted").decode()] = (
+                report.timing
+            )
         self.complaints.update(report.complaints)
         self.odd.update(report.odd)
         self.interrupted = self.interrupted or report.interrupted
@@ -184,8 +190,8 @@ class Merge:
         return True
 
     def _target(self, target: TargetJson, run: RunId, source: str) -> None:
-        mine = self.targets.setdefault(target.target, MergedTarget())
-        mine.kinds.add(target.kind)
+        key = (target.target, target.kind)
+        mine = self.targets.setdefault(key, MergedTarget(*key))
         mine.profiles.add(target.profile)
         mine.interrupted = mine.interrupted or target.interrupted
         mine.refuses_grouped = mine.refuses_grouped or target.refuses_grouped
@@ -203,17 +209,18 @@ class Merge:
         ):
             _largest(kept, new, where)
         for law in target.laws:
-            self._law(target.target, mine, law, run, where)
+            self._law(mine, law, run, where)
         for failure in target.failures:
             _fault(mine, failure)
 
-    def _law(self, name: str, target: MergedTarget, law: LawJson, run: RunId, where: str) -> None:
+    def _law(self, target: MergedTarget, law: LawJson, run: RunId, where: str) -> None:
         mine = target.laws.setdefault(law.name, Law())
         if law.known:
             mine.known.add(law.known)
         mine.reasons.update(law.reasons)
+        facts = (run.seed, run.examples, run.hypothesis)
         for row in law.dtypes or [_whole(law)]:
-            if self._is_new(name, law.name, run.seed, run.examples, run.hypothesis, row):
+            if self._is_new(target.name, target.kind, law.name, *facts, row):
                 _add(mine.rows.setdefault(row.dtype, Row()), row, where)
         found, diagnosis = law.counterexample, law.diagnosis
         if found is not None and diagnosis is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.report.merging import Merge
 from equivalence.report.numbers import count, counted, percent, short
+from equivalence.report.timing_views import HEIGHT, MARGIN, WIDTH, charts
 from equivalence.report.views import (
     MARKS,
     STRIP_LABELS,
@@ -61,6 +62,7 @@ def page_parts(merge: Merge) -> Iterator[str]:
     )
     facts: dict[str, Any] = {
         "audits": [merge.audits[key] for key in sorted(merge.audits)],
+        "charts": charts(merge),
         "complaints": sorted(merge.complaints),
         "counted": counted,
         "curves": curves(merge),
@@ -79,6 +81,7 @@ def page_parts(merge: Merge) -> Iterator[str]:
         "unavailable": sorted(merge.unavailable),
         "worst": worst_cases(merge),
         # ours, and the only text that is not escaped
+        "chart_size": (WIDTH, HEIGHT, MARGIN),
         "policy": policy,
         "script": Markup(script),
         "style": Markup(style),

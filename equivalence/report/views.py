@@ -150,13 +150,13 @@ def headline(merge: Merge) -> tuple[str, str]:
 def targets(merge: Merge) -> list[Shown]:
     """Every target: those that broke a law first, then by name."""
     shown = []
-    for place, (name, found) in enumerate(sorted(merge.targets.items())):
+    for place, (_, found) in enumerate(sorted(merge.targets.items())):
         laws = [
             (law, f"t{place}-{number}", state_of(row.held, bool(row.known)), row)
             for number, (law, row) in enumerate(sorted(found.laws.items()))
         ]
         faults = sorted(found.faults.values(), key=lambda f: (len(f.shown.case), f.kind, f.text))
-        shown.append(Shown(f"t{place}", name, found, state_of(found.held), laws, faults))
+        shown.append(Shown(f"t{place}", found.name, found, state_of(found.held), laws, faults))
     return sorted(shown, key=lambda one: one.state != "broken")
 
 
@@ -164,8 +164,7 @@ def matrices(merge: Merge) -> list[Matrix]:
     """One table for each kind: a row a target, a column a law."""
     kinds: dict[str, list[Shown]] = {}
     for shown in sorted(targets(merge), key=lambda one: one.name):
-        for kind in sorted(shown.found.kinds):
-            kinds.setdefault(kind, []).append(shown)
+        kinds.setdefault(shown.found.kind, []).append(shown)
     made = []
     for kind, of_kind in sorted(kinds.items()):
         names = sorted({law for one in of_kind for law in one.found.laws})
@@ -192,7 +191,7 @@ def _absent(law: str) -> Cell:
 def distributions(merge: Merge) -> list[Distribution]:
     """How much of the bound was used, for each kind and dtype, by the laws that compare numbers."""
     found: dict[tuple[str, str], list[Strip]] = {}
-    for name, target in sorted(merge.targets.items()):
+    for (name, kind), target in sorted(merge.targets.items()):
         dtypes: dict[str, list[int]] = {}
         worst: dict[str, float] = {}
         for law in target.laws.values():
@@ -202,8 +201,7 @@ def distributions(merge: Merge) -> list[Distribution]:
                     worst[dtype] = larger(worst.get(dtype, 0.0), row.used)
         for dtype, histogram in dtypes.items():
             strip = _strip(name, histogram, worst[dtype])
-            for kind in target.kinds:
-                found.setdefault((kind, dtype), []).append(strip)
+            found.setdefault((kind, dtype), []).append(strip)
     return [
         Distribution(kind, dtype, _whole(strips), strips)
         for (kind, dtype), strips in sorted(found.items())
@@ -226,7 +224,7 @@ def worst_cases(merge: Merge) -> list[Near]:
     """The cases that came nearest to their bound and held, the nearest first."""
     found = [
         Near(name, law, dtype, row.used, row.worst)
-        for name, target in merge.targets.items()
+        for (name, _), target in merge.targets.items()
         for law, facts in target.laws.items()
         for dtype, row in facts.rows.items()
         if row.worst and row.held and row.used > 0 and not math.isnan(row.used)
@@ -247,6 +245,6 @@ def curves(merge: Merge) -> list[tuple[str, list[tuple[str, float]]]]:
     """What was timed, by target; seconds of each thing."""
     return [
         (name, sorted(target.timings.items()))
-        for name, target in sorted(merge.targets.items())
+        for (name, _), target in sorted(merge.targets.items())
         if target.timings
     ]

@@ -23,6 +23,7 @@ from equivalence.report.schema import (
     ReportJson,
     TargetJson,
 )
+from equivalence.timing.results import Estimate, Floor, Row, TimingRun
 
 HOSTILE = (
     """<script>alert(1)</script>'"></td><img src=x onerror=alert(2)>"""
@@ -130,6 +131,31 @@ def example() -> ReportJson:
     """A run with one of everything."""
     idle = target("idle", law("causality", held=None, examples=0, used=0.0, reasons={"no": 3}))
     return report(target("sound"), broken("kernels.py:tiled"), idle, pairs=[PAIR])
+
+
+def timed(name: str) -> TimingRun:
+    """A decode run of two formulations, one of which says something hostile."""
+    rows = [
+        Row(
+            subject=subject,
+            dtype="float32",
+            sizes={"num_kv_heads": heads, "kv_len": 512},
+            cache_bytes=2**17 * heads,
+            flops=1,
+            held=True,
+            time=Estimate(
+                clock="thread", minimum=seconds * heads, median=seconds, spread=0.0,
+                wall_minimum=seconds, wall_median=seconds, rounds=9, loops=1, contended=False,
+            ),
+            floor=Floor(seconds=1e-6 * heads, where="cache"),
+        )
+        for subject, seconds in (("steady", 1e-3), (name, 2e-3))
+        for heads in (1, 2, 8)
+    ]  # fmt: skip
+    return TimingRun(
+        command="decode", when="today", threads=1, device="cpu", machine={}, bandwidth=None,
+        rows=tuple(rows), reading=("keep the saving: steady",),
+    )  # fmt: skip
 
 
 counts = st.integers(0, 500)

@@ -55,7 +55,7 @@ def test_one_broken_run_breaks_a_law_and_the_worst_is_kept():
 
 def test_a_fault_of_several_runs_is_told_once():
     merge = merged(report(broken("it"), seed=seed) for seed in range(5))
-    (fault,) = merge.targets["it"].faults.values()
+    (fault,) = merge.targets["it", "attention"].faults.values()
     assert (fault.kind, fault.laws, fault.dtypes) == (
         "head-mapping", {"agrees-with-float64"}, {"float32"},
     )  # fmt: skip

@@ -11,9 +11,9 @@ import pytest
 from equivalence.report.merging import merged
 from equivalence.report.page import page
 
-from .conftest import HOSTILE, Run, broken, report, target, text
+from .conftest import HOSTILE, Run, broken, report, target, text, timed
 
-VOID = {"meta", "rect", "line", "input", "br", "img", "link"}
+VOID = {"meta", "rect", "line", "circle", "polyline", "input", "br", "img", "link"}
 
 
 class Document(HTMLParser):
@@ -106,6 +106,24 @@ def test_an_audit_is_shown_before_and_after(run: Run, tmp_path: Path):
     said = " ".join(" ".join(Document((tmp_path / "page.html").read_text()).said).split())
     assert "From repeat_kv to q_fold_decode" in said
     assert "bytes written 4,096 1,024" in said
+
+
+def test_timings_are_drawn_and_told():
+    shown = page(merged([report(target("steady"), timing=timed(HOSTILE))] * 2))
+    document = Document(shown)
+    assert document.open == []
+    lines = [facts["points"] for tag, facts in document.tags if tag == "polyline"]
+    assert len(lines) == 3  # two formulations and the floor
+    assert all(len(points.split()) == 3 for points in lines if points)
+    said = " ".join(" ".join(document.said).split())
+    assert "steady 8 8 ms 1e+03" in said
+    assert "keep the saving: steady" in said
+    assert HOSTILE in " ".join(document.said)
+
+
+def test_one_name_of_two_kinds_is_two_targets():
+    merge = merged([report(target("it"), target("it", kind="decode"))])
+    assert sorted(merge.targets) == [("it", "attention"), ("it", "decode")]
 
 
 AUDIT = """{"schema": 1, "label": "logical bytes", "graphs": [{"name": "q_fold_decode",
