@@ -30,7 +30,7 @@ def check(target: str, *options: str, **settings: str) -> subprocess.CompletedPr
 
 def test_every_example_is_known_here():
     known = {"tiled_heads.py", "triton_decode.py", "converter_pass.py", "foreign_repo",
-             "error_against_context.py"}  # fmt: skip
+             "error_against_context.py", "ci"}  # fmt: skip
     assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == known
 
 
