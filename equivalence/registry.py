@@ -252,6 +252,7 @@ OURS: Final = (
     _ours("cache.paged", "cache_paged:cache", kind="kv_cache"),
     _ours("cache.int8_per_head", "cache_int8:per_head", kind="kv_cache"),
     _ours("cache.int8_per_channel", "cache_int8:per_channel", kind="kv_cache"),
+    _ours("cache.int8_blocks", "cache_int8_blocks:cache", kind="kv_cache"),
     _ours(
         "cache.transformers_dynamic",
         "cache_transformers:dynamic",

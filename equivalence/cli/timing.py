@@ -167,6 +167,7 @@ def _plan(asked: Asked) -> Any:
     from equivalence.timing.plan import (
         FORMULATIONS,
         KV_HEADS,
+        QUANTISED,
         Plan,
         Sizes,
         chosen_context,
@@ -193,7 +194,7 @@ def _plan(asked: Asked) -> Any:
     )
     queries = (asked.queries or context) if prefill else 1
     require(2 <= queries <= context or not prefill, f"--queries {queries} must be 2 to {context}")
-    usual = () if asked.only else FORMULATIONS
+    usual = () if asked.only else FORMULATIONS + (() if prefill else QUANTISED)
     names = tuple(dict.fromkeys((*usual, *asked.targets)))
     plan = Plan(
         command=asked.what,

@@ -115,9 +115,30 @@ def _decode(dtype: str, rows: Sequence[Row]) -> Iterator[str]:
             yield f"{dtype}, {_step(found[0])}: {words}: {_listed(found)}"
     yield from _copying(dtype, known)
     timed = [row for row in rows if row.dtype == dtype and row.time is not None]
+    yield from _quantised(dtype, timed)
     for heads in _kv_heads(timed):
         own = [row for row in timed if row.sizes.get("num_kv_heads") == heads]
         yield f"{dtype}, {heads} KV heads: fastest: {_fastest(own)}"
+
+
+def _quantised(dtype: str, rows: Sequence[Row]) -> Iterator[str]:
+    """Caches of fewer bytes than the others of their size, each against its own floor."""
+    for subject in dict.fromkeys(row.subject for row in rows):
+        told, ratio = [], 1.0
+        for row in (row for row in rows if row.subject == subject):
+            alike = [other for other in rows if other.sizes == row.sizes]
+            ratio = max(other.cache_bytes for other in alike) / row.cache_bytes
+            best = min((other.time for other in alike if other.time), key=lambda t: t.minimum)
+            if ratio > 1 and row.time is not None and row.over_floor is not None:
+                told.append(
+                    f"{row.over_floor:.2g} times it at {row.sizes['num_kv_heads']} KV heads "
+                    f"({best.ratio(row.time):.2g}x as fast as the fastest)"
+                )
+        if told:
+            yield (
+                f"{dtype}: {subject}, whose cache is {ratio:.2g}x smaller, against its own floor: "
+                f"{', '.join(told)}"
+            )
 
 
 def _copying(dtype: str, known: Sequence[Saving]) -> Iterator[str]:

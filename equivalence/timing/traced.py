@@ -33,7 +33,8 @@ class StorageTrace(TorchDispatchMode):
         watched = list(operands)
         self._held = {_storage(x) for x in watched}
         self._alive = list(watched)  # a freed storage would give its address to another
-        self.elements = min((x.numel() for x in watched), default=0)
+        numbers = [x.numel() for x in watched]  # steps of an 8-bit cache are no operand
+        self.elements = min((n for n in numbers if 4 * n >= max(numbers)), default=0)
         self.copies: list[str] = []
         self.shares: list[str] = []
         self.copied = 0
@@ -57,8 +58,9 @@ class StorageTrace(TorchDispatchMode):
         return _storage(tensor) in self._held
 
     def _note(self, function: Any, operands: list[Tensor], results: list[Tensor]) -> None:
-        name = str(function).removeprefix("aten.").partition(".")[0]
-        if name in CONTRACTIONS or "attention" in name:
+        name = str(function._schema.name).removeprefix("aten::")
+        # A kernel of another library is taken at its word: what it makes is an answer.
+        if name in CONTRACTIONS or "attention" in name or "::" in name:
             self.reads.add((name, tuple(tuple(x.shape) for x in operands)))
             return
         for result in results:

@@ -11,14 +11,23 @@ from equivalence.registry import entries
 from equivalence.timing.calls import prepare
 from equivalence.timing.profiled import profiled
 from equivalence.timing.results import Row
-from equivalence.timing.tensors import normal
+from equivalence.timing.tensors import native, normal, signs
 
 GROUPED = {
     "query": normal((1, 8, 1, 64), "float32", (0,)),
     "key": normal((1, 2, 256, 64), "float32", (1,)),
     "value": normal((1, 2, 256, 64), "float32", (2,)),
 }
+LONG = {
+    "query": normal((1, 8, 1, 64), "float32", (0,)),
+    "key": normal((1, 2, 4096, 64), "float32", (1,)),
+    "value": normal((1, 2, 4096, 64), "float32", (2,)),
+}
 CACHE = 2 * 2 * 256 * 64 * 4
+
+
+def torch_of(array):
+    return native(array, arrays="torch", device="cpu")
 
 
 def row_of(target: LocalTarget, operands=GROUPED) -> Row:
@@ -109,3 +118,28 @@ def test_numpy_is_seen_by_its_bytes():
     assert row.materialises is True
     assert row.allocation.allocated >= 4 * CACHE
     assert not row.allocation.traced
+
+
+def test_an_8_bit_cache_is_read_in_blocks_and_never_written_out():
+    operands = {name: x if name == "query" else signs(x) for name, x in LONG.items()}
+    row = row_of(entries()["cache.int8_blocks"].load(), operands)
+    assert row.materialises is False, row.allocation
+    few = {name: x if name == "query" else signs(x) for name, x in GROUPED.items()}
+    whole = row_of(entries()["cache.int8_per_head"].load(), few)
+    assert whole.materialises is True
+
+
+@torch.library.custom_op("equivalence_test::attention", mutates_args=())
+def copies_inside(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A kernel of another library, of which no step is seen."""
+    room = torch.empty_like(key).copy_(key)
+    return torch.nn.functional.scaled_dot_product_attention(query, room, value, enable_gqa=True)
+
+
+def test_a_copy_inside_a_kernel_is_seen():
+    def kernel(query, key, value):
+        return copies_inside(query, key, value)
+
+    row = row_of(LocalTarget.of(kernel, name="k"))
+    assert row.allocation.copies == ("copy_ 1x2x256x64 inside equivalence_test::attention",)
+    assert row.materialises is True

@@ -64,7 +64,9 @@ def test_every_kind_of_attention_can_be_prepared(name):
     assert found[name].held, found[name].why
 
 
-@pytest.mark.parametrize("name", ["cache.int8_per_head", "cache.int8_per_channel"])
+@pytest.mark.parametrize(
+    "name", ["cache.int8_per_head", "cache.int8_per_channel", "cache.int8_blocks"]
+)
 def test_an_8_bit_cache_keeps_signs_exactly(name):
     given = operands(DECODE, "float32")
     given = {n: x if n == "query" else signs(x) for n, x in given.items()}
