@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from equivalence.dtypes import Array
+from equivalence.onnx.session import reason, session_of
 
 DTYPES: Final = ("float64", "float32", "float16")  # of ONNX Runtime's CPU kernels
 Feeds = dict[str, Array]
@@ -46,15 +47,7 @@ def run_node(
     try:
         return _runner(key, by)(None, feeds)
     except Exception as error:  # an exception of ONNX Runtime's own, with a page of C++ in it
-        raise RuntimeError(f"ONNX Runtime: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """What ONNX Runtime says at the end of its message."""
-    text = " ".join(str(error).split())
-    for before in ("was false. ", "Status Message: ", " : "):
-        text = text.rpartition(before)[2] or text
-    return text
+        raise RuntimeError(f"ONNX Runtime: {reason(error)}") from error
 
 
 def model_of(key: Key) -> Any:
@@ -91,16 +84,6 @@ def _runner(key: Key, by: str) -> Runner:
         return evaluate
     run: Runner = session_of(model.SerializeToString()).run
     return run
-
-
-def session_of(model: bytes) -> Any:
-    """An ONNX Runtime session on the CPU, with one thread, that says nothing."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _element_type(array: Array) -> int:

@@ -228,6 +228,13 @@ OURS: Final = (
         requires=("onnx",),
         extra="onnx",
     ),
+    _ours(
+        "onnx.export",
+        "onnx_export:export",
+        kind="converter",
+        requires=("onnx", "onnxruntime", "onnxscript"),
+        extra="onnx",
+    ),
     _graph("coreml.trace", "trace"),
     _graph("coreml.export", "export"),
     _graph("coreml.trace_strict", "trace_strict"),

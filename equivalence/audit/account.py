@@ -126,7 +126,9 @@ def account_of(graph: Graph, *, name: str, conditions: Mapping[str, str] | None 
 
 def _casts(graph: Graph) -> dict[str, int]:
     found = Counter(
-        f"{op.given('x').dtype} to {op.output.dtype}" for op in graph.ops if op.type == "cast"
+        f"{op.given('x').dtype} to {op.output.dtype}"
+        for op in graph.ops
+        if op.type in ("cast", "Cast")
     )
     return dict(sorted(found.items()))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from equivalence.audit.account import Account
+from equivalence.audit.graph import Op
 from equivalence.errors import InvalidRequest, is_whole
 
 
@@ -87,7 +88,7 @@ def exceeded(account: Account, budget: Budget) -> list[Exceeded]:
     understand.
     """
     heads = account.replications if account.undecided else account.of_heads
-    open_tiles = [op for op in account.graph.ops if op.type == "tile" and op.kind == "opaque"]
+    open_tiles = [op for op in account.graph.ops if _open(op)]
     found = {
         "max_tiles": len(heads) + (len(open_tiles) if account.undecided else 0),
         "max_bytes": sum(one.written for one in heads),
@@ -103,3 +104,10 @@ def exceeded(account: Account, budget: Budget) -> list[Exceeded]:
         for name, limit in budget.limits.items()
         if found[name] > limit
     ]
+
+
+def _open(op: Op) -> bool:
+    """Whether it may repeat something, by a number that only a call knows."""
+    if op.kind == "broadcast":
+        return not (op.output.sized and op.given("x").sized)
+    return op.type in ("tile", "Tile") and op.kind == "opaque"

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equivalence.audit.account import Account, account_of
-from equivalence.audit.packages import open_package
+from equivalence.audit.packages import ONNX, open_package
 from equivalence.audit.read_mil import read_mil
+from equivalence.audit.read_onnx import is_onnx, open_onnx, read_onnx
 from equivalence.audit.recipes import Recipe, argument_names, example_of, stack_of
 from equivalence.coreml.conversion import conversion_noise_kept
 from equivalence.coreml.quiet import coremltools
@@ -92,8 +93,19 @@ def _float32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[(0,) * tensor.ndim].float().expand(tensor.shape)
 
 
-def audit_package(path: str | Path, *, conditions: dict[str, str] | None = None) -> Account:
-    """The account of a saved package. Raises InvalidRequest for what cannot be read."""
+def audit_package(
+    path: str | Path, *, conditions: dict[str, str] | None = None, length: int = 4096
+) -> Account:
+    """The account of a saved package or ONNX file. Raises InvalidRequest for what cannot be read.
+
+    length: what a flexible axis of an ONNX input counts as; a package has a default of its own.
+    """
+    if Path(path).suffix == ONNX:
+        model = open_onnx(path)
+        graph = read_onnx(model, length=length)
+        account = account_of(graph, name=Path(path).name, conditions=conditions)
+        account.program = model
+        return account
     package = open_package(path)
     graph = read_mil(package.program, facts=package.facts, defaults=package.defaults)
     account = account_of(graph, name=Path(path).name, conditions=conditions)
@@ -112,13 +124,21 @@ def audit_recipe(
 
 
 def audit_converter(
-    convert: Callable[..., Any], recipe: Recipe, options: Sequence[str], *, name: str
+    convert: Callable[..., Any],
+    recipe: Recipe,
+    options: Sequence[str],
+    *,
+    name: str,
+    targets: Sequence[str] = (),
 ) -> Account:
     """The account of what a converter makes of a recipe: of the graph that it shows.
 
-    options: which of ``target`` and ``route`` it takes.
+    options: which of ``target`` and ``route`` it takes; one that Core ML alone knows is left out
+    where ``targets`` has others.
     """
     given = {n: getattr(recipe, n) for n in ("target", "route") if n in options}
+    if targets and given.get("target") not in targets:
+        del given["target"]
     try:
         made = convert(stack_of(recipe), example_of(recipe), **given)
     except Exception as error:
@@ -128,8 +148,12 @@ def audit_converter(
         ) from None
     program = getattr(made, "graph", None)
     if program is None or not hasattr(program, "functions"):
-        raise InvalidRequest(f"{name}: what it returns has no .graph that is a MIL program")
-    account = account_of(read_mil(program), name=name, conditions=recipe.conditions)
+        raise InvalidRequest(f"{name}: what it returns has no .graph that is a MIL or ONNX model")
+    if is_onnx(program):
+        conditions = {n: text for n, text in recipe.conditions.items() if n not in given}
+        account = account_of(read_onnx(program), name=name, conditions=conditions)
+    else:
+        account = account_of(read_mil(program), name=name, conditions=recipe.conditions)
     account.conditions["converter"] = name
     account.program = program
     return account

@@ -1,6 +1,6 @@
 """A graph as an audit sees it: values with shapes, and the operations between them.
 
-Nothing here knows where a graph comes from. A reader (``equivalence.audit.read_mil``) names each
+Nothing here knows where a graph comes from. A reader (``read_mil``, ``read_onnx``) names each
 operation by its ``kind``, one of a small vocabulary with fixed attributes, and keeps the source's
 own word for it as ``type``:
 
@@ -41,7 +41,7 @@ from typing import Any, Final
 
 from equivalence.errors import InvalidRequest
 
-BITS: Final = {"bool": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
+BITS: Final = {"bool": 8, "fp4": 4, "fp8": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
 # Kinds whose output is what went in, in another shape or order or repeated.
 MOVES: Final = frozenset(
     ("tile", "broadcast", "view", "transpose", "concat", "stack", "split", "slice", "gather")

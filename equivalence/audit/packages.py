@@ -13,6 +13,7 @@ from equivalence.coreml.quiet import coremltools
 from equivalence.errors import InvalidRequest
 
 OPENED: Final = ".mlpackage"
+ONNX: Final = ".onnx"
 # MLModel's specificationVersion -> the deployment target that wrote it.
 TARGETS: Final = {6: "iOS15", 7: "iOS16", 8: "iOS17", 9: "iOS18", 10: "iOS26"}
 ABOUT: Final = {
@@ -32,7 +33,7 @@ class Package:
 
 def is_package(text: str) -> bool:
     """Whether a target names a model on disk."""
-    return Path(text).suffix in (OPENED, ".mlmodel", ".mlmodelc")
+    return Path(text).suffix in (OPENED, ".mlmodel", ".mlmodelc", ONNX)
 
 
 def open_package(path: str | Path) -> Package:

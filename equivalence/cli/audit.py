@@ -14,8 +14,8 @@ def audit(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="A saved MODEL.mlpackage, the name of a known model (its attention part is "
-            "converted), or a converter or an attention function as `check` takes it.",
+            help="A saved MODEL.mlpackage or MODEL.onnx, the name of a known model (its attention "
+            "part is converted), or a converter or an attention function as `check` takes it.",
         ),
     ],
     *,
@@ -51,7 +51,12 @@ def audit(
         str, typer.Option(metavar="O", help="Of the query heads: grouped or interleaved.")
     ] = "grouped",
     deployment: Annotated[
-        str, typer.Option("--target", metavar="T", help="The deployment target: iOS15 to iOS26.")
+        str,
+        typer.Option(
+            "--target",
+            metavar="T",
+            help="iOS15 to iOS26; of onnx.export opset18 to 24.",
+        ),
     ] = "iOS18",
     route: Annotated[str, typer.Option(metavar="R", help="trace or export.")] = "trace",
     dtype: Annotated[str, typer.Option(metavar="D", help="float16 or float32.")] = "float16",
@@ -94,6 +99,7 @@ def audit(
 
     \b
       equivalence audit MODEL.mlpackage --max-tiles 0
+      equivalence audit MODEL.onnx --max-tiles 0
       equivalence audit exaone-4.0-1.2b --formulation repeat_kv --formulation q_fold_decode
       equivalence audit new.mlpackage --against old.mlpackage --measured 20.39,54.30
 

@@ -10,10 +10,12 @@ from equivalence.audit.account import Account
 from equivalence.audit.agreement import Agreement, agreements
 from equivalence.audit.converting import audit_converter, audit_package, audit_recipe
 from equivalence.audit.packages import is_package
+from equivalence.audit.read_onnx import is_onnx
 from equivalence.audit.recipes import Recipe, is_model_name
 from equivalence.cli.validation import one_of
 from equivalence.coreml.conversion import ROUTES, TARGETS
 from equivalence.errors import InvalidRequest, require
+from equivalence.onnx.exporting import OPSETS
 
 DTYPES: Final = ("float16", "float32")
 NUMBERS: Final = ("layers", "context", "q_len")
@@ -32,7 +34,7 @@ class Asked:
 
     def recipes(self, model: str) -> Iterator[Recipe]:
         """One recipe for each formulation and cache."""
-        one_of("--target", self.options["target"], TARGETS)
+        one_of("--target", self.options["target"], (*TARGETS, *OPSETS))
         one_of("--route", self.options["route"], ROUTES)
         one_of("--dtype", self.options["dtype"], DTYPES)
         for formulation in self.formulations or ("repeat_kv",):
@@ -49,7 +51,7 @@ def accounts_of(target: str, asked: Asked) -> list[Account]:
             not asked.formulations and not asked.caches,
             f"{target} is a saved graph: it takes no --formulation and no --cache",
         )
-        return [audit_package(target)]
+        return [audit_package(target, length=asked.options["context"])]
     audited = _auditor(target, asked)
     recipes = list(asked.recipes(target if is_model_name(target) else asked.model))
     accounts = [audited(recipe) for recipe in recipes]
@@ -62,7 +64,7 @@ def accounts_of(target: str, asked: Asked) -> list[Account]:
 def other_account(target: str, asked: Asked, other: str) -> Account:
     """What a target is compared with: a package, or the same recipe with something changed."""
     if is_package(other):
-        return audit_package(other)
+        return audit_package(other, length=asked.options["context"])
     if is_package(target) or "=" not in other:
         raise InvalidRequest(
             f"--against {other} is neither a package nor what differs, as in "
@@ -92,6 +94,8 @@ def other_account(target: str, asked: Asked, other: str) -> Account:
 def agreed_outputs(target: str, asked: Asked, accounts: Sequence[Account]) -> list[Agreement]:
     """How far the outputs of these graphs lie from those of the first."""
     require(not is_package(target), f"--outputs builds its inputs itself; {target} has its own")
+    for account in accounts:
+        require(not is_onnx(account.program), f"--outputs evaluates MIL; {account.name} is ONNX")
     recipe = next(asked.recipes(target if is_model_name(target) else asked.model))
     return agreements(recipe, [(account.name, account.program) for account in accounts])
 
@@ -107,7 +111,11 @@ def _auditor(target: str, asked: Asked) -> Callable[[Recipe], Account]:
     kind = loaded.declaration.kind
     if kind == "converter":
         return lambda recipe: audit_converter(
-            loaded.function, recipe, tuple(loaded.options), name=f"{target} {recipe.formulation}"
+            loaded.function,
+            recipe,
+            tuple(loaded.options),
+            name=f"{target} {recipe.formulation}",
+            targets=loaded.declaration.targets or (),
         )
     if kind != "attention":
         raise InvalidRequest(f"{target} is of kind {kind}; audit takes attention or a converter")

@@ -1,0 +1,1 @@
+"""ONNX: torch modules exported to it, and what ONNX Runtime computes of them."""
