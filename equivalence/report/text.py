@@ -91,7 +91,7 @@ def _facts(target: TargetResult, *, timings: bool) -> Iterator[Shown]:
 def _calls(law: LawSummary) -> str:
     """The median call of each dtype, where calls were timed."""
     timed = [
-        f"{statistics.median(result.times) * 1e6:.3g} µs {result.dtype}"
+        f"{statistics.median(result.times) * 1e3:.3g} ms {result.dtype}"
         for result in law.dtypes
         if result.times
     ]
