@@ -103,15 +103,24 @@ class Findings:
 
 def read_findings(paths: Iterable[Path]) -> Findings:
     """What reports and ledgers say together; raises InvalidRequest for any other file."""
-    found = Findings()
+    parts = []
     for path in paths:
         if is_ledger(path):
-            for line in lines_of(path, lambda text: None):
-                found |= findings_of(line.report, source=str(path))
+            lines = lines_of(path, lambda text: None)  # what is no line was run again
+            for line in lines:
+                parts.append(findings_of(line.report, source=str(path)))
+                if line.lost:
+                    parts.append(Findings(complaints=frozenset([f"{line.shard}: {line.lost}"])))
             continue
         text = read_bytes(path, most=LARGEST)
-        found |= findings_of(from_json(text, source=str(path)), source=str(path))
-    return found
+        parts.append(findings_of(from_json(text, source=str(path)), source=str(path)))
+    return Findings(
+        judged=frozenset().union(*(part.judged for part in parts)),
+        about=frozenset().union(*(part.about for part in parts)),
+        pairs=frozenset().union(*(part.pairs for part in parts)),
+        unavailable=frozenset().union(*(part.unavailable for part in parts)),
+        complaints=frozenset().union(*(part.complaints for part in parts)),
+    )
 
 
 def findings_of(report: ReportJson, *, source: str = "the report") -> Findings:
@@ -174,7 +183,7 @@ def _judged(target: str, law: LawJson, run: RunId, source: str) -> Iterable[Judg
             refused=row.refused,
             used=real(row.used, f"{source}: {target}: used"),
             expected=expected,
-            replay=replay if row.held is False else "",
+            replay=(replay or row.worst) if row.held is False else "",
         )
 
 

@@ -14,9 +14,12 @@ from equivalence import cli
 from equivalence.campaign.ledger import Ledger, is_ledger, lines_of
 from equivalence.campaign.plan import plan_of
 from equivalence.errors import InvalidRequest
+from equivalence.gate.baseline import baseline_of
+from equivalence.gate.findings import read_findings
+from equivalence.gate.rules import compare
 from equivalence.report.reading import read_merge
 
-from .conftest import Bench, plan, searched
+from .conftest import Bench, Breaking, plan, raw, searched
 
 
 @pytest.fixture
@@ -122,6 +125,27 @@ def test_what_is_no_ledger_is_refused_in_one_line(
 def test_the_plan_reads_back(bench: Bench) -> None:
     asked = plan(shards=3, groups=2, dtypes=["float32"], declare="causal=upper_left", gib=1.5)
     assert plan_of(msgspec.to_builtins(asked), source="it") == asked
+
+
+def test_the_gate_takes_a_ledger(bench: Bench) -> None:
+    asked = plan("one", shards=3)
+    bench.run(asked)
+    baseline = baseline_of(read_findings([bench.path, bench.path]))
+    state = baseline.targets["one"].laws["law-0"]["float32"]
+    assert (state.held, state.examples, len(baseline.runs)) == (True, 30, 3)
+    bench.path.unlink()
+    bench.answer = lambda shard: searched(shard, *[raw()] * (shard.seed == 2))
+    bench.run(asked)
+    (looser,) = [c for c in compare(baseline, read_findings([bench.path])) if c.looser]
+    assert looser.text.startswith("one: law-0 float32: broke")
+
+
+def test_the_gate_fails_for_a_shard_that_was_given_up(bench: Bench) -> None:
+    asked = plan("one", shards=2)
+    bench.run(asked, make=lambda: Breaking(lambda shard: shard.seed == 1))
+    found = read_findings([bench.path])
+    (looser,) = [c for c in compare(baseline_of(found), found) if c.looser]
+    assert looser.text.startswith("1:one:0: given up after 4 attempts")
 
 
 def test_a_report_is_no_ledger(tmp_path: Path) -> None:

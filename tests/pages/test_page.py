@@ -174,6 +174,19 @@ def test_hostile_numbers_in_the_environment_are_shown_as_far_as_that_goes(run: R
     assert "nested too deeply" in shown
 
 
+def test_check_writes_the_page_that_its_json_makes(run: Run, tmp_path: Path):
+    asked = ("--law", "causality", "--dtype", "float32", "--examples", "5")
+    finished = run("check", "torch.repeat_kv", *asked, "--json", "run.json", "--html", "one.html")
+    assert (finished.code, finished.err) == (0, "")
+    assert run("report", "run.json", "--html", "two.html").code == 0
+    one, two = ((tmp_path / name).read_text() for name in ("one.html", "two.html"))
+    assert one == two
+    assert "torch.repeat_kv" in one
+    refused = run("check", "torch.repeat_kv", *asked, "--html", "no/folder.html")
+    assert refused.code == 2
+    assert refused.err == "equivalence: --html no/folder.html: there is no folder no\n"
+
+
 def test_a_full_disk_is_told_in_one_line(run: Run, tmp_path: Path):
     (tmp_path / "run.json").write_text(text(report(target("it"))))
     for option in ("--html", "--markdown"):
