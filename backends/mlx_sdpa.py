@@ -52,6 +52,8 @@ def attention(
     group_size_of(query.shape[1], key.shape[1])
     if key.shape[2] == 0:
         raise Unsupported("there is no key")
+    if causal and mask is not None:
+        raise Unsupported("mask is one array, or the word causal")
     return mx.fast.scaled_dot_product_attention(
         query,
         key,

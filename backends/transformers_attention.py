@@ -153,6 +153,8 @@ def _attend(
     group_size_of(num_heads, num_kv_heads)
     if value.shape[-1] != head_dim or q_len > kv_len:
         raise Unsupported(f"value_head_dim={value.shape[-1]}, q_len={q_len}, kv_len={kv_len}")
+    if causal and mask is not None:
+        raise Unsupported("a mask of rank 4 takes the place of the causal one")
     layer = _layer(name, num_heads, num_kv_heads, head_dim)
     layer.scaling = head_dim**-0.5 if scale is None else scale
     past, cache = kv_len - q_len, DynamicCache(config=layer.config)

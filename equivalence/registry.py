@@ -34,7 +34,10 @@ class Backend:
     ``sys.platform``, empty for all. distribution: who registered it, "" for this package.
     trouble: why it cannot be used, known before anything is imported. aborts: it may end the
     process that it runs in, or leave it unfit for others, so it runs in a worker although it is
-    ours.
+    ours. slow: it runs when it is named, and not with all. unverified: it was written from
+    documentation, and has never met the library that it is for. pip: what installs that
+    library, where no extra does. patience: seconds that a call may take at the least, whatever
+    the usual limit is (its first one compiles).
     """
 
     name: str
@@ -46,6 +49,10 @@ class Backend:
     distribution: str = ""
     trouble: str = ""
     aborts: bool = False
+    slow: bool = False
+    unverified: bool = False
+    pip: str = ""
+    patience: float = 0.0
 
     def available(self) -> bool | str:
         """True, or why not.
@@ -59,7 +66,7 @@ class Backend:
         if reason or not self.distribution:
             return reason or True
         try:
-            self._function()
+            self.function()
         except InvalidRequest as error:
             return str(error)
         return True
@@ -71,7 +78,7 @@ class Backend:
             raise InvalidRequest(f"{self.name}: {reason}")
         from equivalence.calling import LocalTarget
 
-        return LocalTarget.of(self._function(), name=self.name)
+        return LocalTarget.of(self.function(), name=self.name)
 
     def _missing(self) -> str:
         import sys
@@ -82,9 +89,12 @@ class Backend:
         if not missing:
             return ""
         install = f": pip install 'attention-equivalence[{self.extra}]'" if self.extra else ""
+        if self.pip:
+            install = f": pip install {self.pip}, on a machine with CUDA"
         return f"{' and '.join(missing)} not installed{install}"
 
-    def _function(self) -> Any:
+    def function(self) -> Any:
+        """The function itself, imported; raises InvalidRequest, in one line, if that fails."""
         module, colon, attribute = self.place.partition(":")
         if not colon or not attribute:
             raise InvalidRequest(f"{self.name}: {self.place!r} is not module:attribute")
@@ -108,9 +118,23 @@ def _ours(name: str, place: str, **facts: Any) -> Backend:
     return Backend(name=name, place=f"equivalence.backends.{place}", **facts)
 
 
+COMPILES: Final[dict[str, Any]] = {"aborts": True, "patience": 60.0}
+INDUCTOR: Final[dict[str, Any]] = {"aborts": True, "patience": 300.0, "slow": True}
+
+
 def _runtime(name: str, place: str, runtime: str, **facts: Any) -> Backend:
     """A backend of an optional runtime, whose module and extra have the same name."""
     return _ours(name, place, **{"requires": (runtime,), "extra": runtime, **facts})
+
+
+FLASH_MLA: Final = "git+https://github.com/deepseek-ai/FlashMLA"
+
+
+def _cuda(name: str, place: str, module: str, pip: str, kind: str = "attention") -> Backend:
+    """An adapter for a CUDA library, written from its documentation."""
+    return _ours(
+        name, f"cuda_{place}", kind=kind, requires=(module,), pip=pip, aborts=True, unverified=True
+    )
 
 
 def _hugging_face(name: str, attribute: str) -> Backend:
@@ -163,7 +187,14 @@ OURS: Final = (
     _runtime("mlx.rope_half", "mlx_sdpa:rope_half", "mlx", kind="rotary"),
     _runtime("mlx.rope_interleaved", "mlx_sdpa:rope_interleaved", "mlx", kind="rotary"),
     # Its threads make any later fork of the process unsafe.
-    _runtime("jax.dot_product_attention", "jax_attention:attention", "jax", aborts=True),
+    _runtime("jax.dot_product_attention", "jax_attention:attention", "jax", **COMPILES),
+    # Its interpreter must be chosen before it is loaded: a process of its own.
+    _runtime("triton.decode", "triton_attention:decode", "triton", **COMPILES),
+    _runtime("triton.split_kv", "triton_attention:split_kv", "triton", **COMPILES),
+    _runtime("mla.triton_absorbed", "triton_attention:absorbed", "triton", kind="mla", aborts=True),
+    _runtime("executorch.xnnpack", "executorch_xnnpack:xnnpack", "executorch", **COMPILES),
+    _ours("inductor.spelled_out", "inductor_compiled:spelled_out", **INDUCTOR),
+    _ours("inductor.flex_attention", "inductor_compiled:flex", **INDUCTOR),
     _runtime("transformers.eager", "transformers_attention:eager", "transformers"),
     _runtime("transformers.sdpa", "transformers_attention:sdpa", "transformers"),
     _runtime("transformers.flex", "transformers_attention:flex", "transformers"),
@@ -173,6 +204,15 @@ OURS: Final = (
     _runtime(
         "openvino.trace_default", "openvino_trace:trace_default", "openvino", kind="converter"
     ),
+    _cuda("flash_attn.attention", "flash_attn:attention", "flash_attn", "flash-attn"),
+    _cuda("flash_attn.varlen", "flash_attn:varlen", "flash_attn", "flash-attn", "varlen"),
+    _cuda("flash_attn.paged", "flash_attn:paged", "flash_attn", "flash-attn", "paged"),
+    _cuda("flashinfer.attention", "flashinfer:attention", "flashinfer", "flashinfer-python"),
+    _cuda("flashinfer.paged", "flashinfer:paged", "flashinfer", "flashinfer-python", "paged"),
+    _cuda("xformers.attention", "xformers:attention", "xformers", "xformers"),
+    _cuda("mla.flashmla", "flashmla:attention", "flash_mla", FLASH_MLA, "mla"),
+    _cuda("vllm.paged_v1", "vllm:paged_v1", "vllm", "vllm", "paged"),
+    _cuda("vllm.unified", "vllm:unified", "vllm", "vllm", "paged"),
     _ours("mla.full_sequence", "mla_expanded:full_sequence", kind="mla"),
     _ours("mla.expanded", "mla_expanded:step", kind="mla"),
     _ours("mla.absorbed", "mla_absorbed:attention", kind="mla"),

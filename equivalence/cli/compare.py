@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from equivalence.cli.options import (
     Arrays,
@@ -32,12 +34,19 @@ def compare(
     json: Json = None,
     max_time_per_call: MaxTime = None,
     memory: Memory = None,
+    axes: Annotated[
+        bool, typer.Option("--axes", help="Ask instead what each of them means, point by point.")
+    ] = False,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --axes: write the map as a page.")
+    ] = None,
 ) -> int:
     """Compare every pair of targets within the sum of their bounds, and name the odd one.
 
     \b
       equivalence compare
       equivalence compare torch.repeat_kv torch.sdpa_gqa mine.py:attention
+      equivalence compare --axes torch.sdpa mlx.sdpa jax.dot_product_attention
     """
     from equivalence.cli import validation as valid
     from equivalence.cli.destination import require_writable, stdout_kept_for, write_whole
@@ -46,6 +55,7 @@ def compare(
     valid.searching(examples=examples, seconds=seconds, seed=seed)
     valid.above_zero("--max-time-per-call", max_time_per_call)
     valid.above_zero("--memory", memory)
+    require(markdown is None or axes, "--markdown is for the map of --axes")
     require(
         target is None or len(set(target)) >= 2,
         f"compare {' '.join(target or ())}: give two targets or more, or none for every backend",
@@ -54,6 +64,16 @@ def compare(
     facts = valid.declared_facts(declare, device=device, arrays=arrays)
     if json is not None:
         require_writable("--json", json)
+
+    if markdown is not None:
+        require_writable("--markdown", markdown)
+    if axes:
+        from equivalence.cli.mapping import write_map
+
+        return write_map(
+            target, facts, examples=examples, seconds=seconds, seed=seed, dtypes=dtypes,
+            json=json, markdown=markdown, limits=(max_time_per_call, memory),
+        )  # fmt: skip
 
     from equivalence.cli.environment import environment
     from equivalence.cli.exits import BROKEN, HELD

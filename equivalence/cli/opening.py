@@ -71,6 +71,8 @@ def available(kinds: Container[str] | None, unavailable: dict[str, str]) -> Iter
     for name, backend in entries().items():
         if kinds is None or backend.kind in kinds:
             usable = backend.available()
+            if usable is True and backend.slow:
+                usable = "slow: it runs when it is named"
             if usable is True:
                 yield name
             else:

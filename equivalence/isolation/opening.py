@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from equivalence import isolation
@@ -58,6 +58,8 @@ def open_target(
         if resolved.form == "registered" and _is_tame(registry()[target]):
             return load(resolved)
         why = _why_here(isolate)
+        if resolved.form == "registered":
+            limits = _patient(registry()[target], limits)
         return _isolated(target, facts, limits) if not why else _noted(load(resolved), why)
     text = importable_text(target)
     why = _why_here(isolate)
@@ -74,6 +76,14 @@ def open_target(
 def _is_tame(backend: Backend) -> bool:
     """Whether it is one of ours, and cannot end this process."""
     return not backend.distribution and not backend.aborts
+
+
+def _patient(backend: Backend, limits: Limits | None) -> Limits | None:
+    """The limits, with as many seconds as one call of this backend may need."""
+    from equivalence.isolation.supervise import Limits
+
+    given = limits or Limits()
+    return replace(given, seconds=max(given.seconds, backend.patience))
 
 
 def note_of(target: Target) -> str:

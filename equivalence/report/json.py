@@ -14,9 +14,11 @@ from equivalence.replay import case_text, replay_line
 from equivalence.report.pairs import odd_ones
 from equivalence.report.schema import (
     SCHEMA,
+    AxisJson,
     CallsJson,
     CounterexampleJson,
     DiagnosisJson,
+    DisagreementJson,
     DtypeJson,
     FailureJson,
     LawJson,
@@ -41,6 +43,8 @@ def report_of(
     pairs: PairsResult | None = None,
     exit_code: int | None = None,
     complaints: Sequence[str] = (),
+    axes: Sequence[AxisJson] = (),
+    disagreements: Sequence[DisagreementJson] = (),
 ) -> ReportJson:
     """The run as the structs of the schema; ``exit_code`` where it is not that of the results."""
     return ReportJson(
@@ -53,6 +57,8 @@ def report_of(
         interrupted=any(target.interrupted for target in run.targets),
         seconds=number(run.seconds),
         complaints=list(complaints),
+        axes=list(axes),
+        disagreements=list(disagreements),
     )
 
 
@@ -62,6 +68,8 @@ def to_json(
     pairs: PairsResult | None = None,
     exit_code: int | None = None,
     complaints: Sequence[str] = (),
+    axes: Sequence[AxisJson] = (),
+    disagreements: Sequence[DisagreementJson] = (),
 ) -> str:
     """The report as indented strict JSON text that ends with a newline."""
     return report_text(report_of(run, pairs=pairs, exit_code=exit_code, complaints=complaints))

@@ -140,6 +140,25 @@ class PairJson(msgspec.Struct, frozen=True, kw_only=True):
     counterexample: CounterexampleJson | None = None
 
 
+class AxisJson(msgspec.Struct, frozen=True, kw_only=True):
+    """One question on which runtimes may differ: runtime -> its meaning, or why it has none."""
+
+    axis: str
+    asks: str
+    case: str
+    answers: dict[str, str]
+    refused: dict[str, str]
+
+
+class DisagreementJson(msgspec.Struct, frozen=True, kw_only=True):
+    """Two runtimes, the questions (from 1) that they answer differently, and the smallest case."""
+
+    first: str
+    second: str
+    questions: list[int]
+    case: str
+
+
 class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run; ``complaints`` are about the list of expected failures, and fail it.
 
@@ -155,4 +174,6 @@ class ReportJson(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     seconds: Number = 0.0
     complaints: list[str] = []
+    axes: list[AxisJson] = []
+    disagreements: list[DisagreementJson] = []
     timing: TimingRun | None = None

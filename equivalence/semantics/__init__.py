@@ -1,0 +1,1 @@
+"""What runtimes mean by the same words: one question for each point on which they may differ."""
