@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -32,7 +33,7 @@ from equivalence.report.timing import (
 from equivalence.request import Progress
 from equivalence.timing.history import append, changes, earlier_run, same_machine
 from equivalence.timing.plan import require_fits
-from equivalence.timing.results import Bandwidth, Row, TimingRun
+from equivalence.timing.results import CRASHED, Bandwidth, Row, TimingRun
 
 COMMANDS: Final = ("decode", "prefill", "mla", "convert")
 BUSY: Final = 1.25  # processes that want a core, for each core, beyond which the run says so
@@ -121,12 +122,24 @@ def _measured(asked: Asked) -> TimingRun:
     remarks = []
     if load() > BUSY:
         remarks.append(f"the machine was busy: {load():.1f} processes wanted each core")
+    rows: list[Row] = []
+    bandwidth: Bandwidth | None = None
+    interrupted = False
+    table, reading = _table(asked)
     with ProgressBar() as bar:
 
         def show(stage: str, done: int, total: int) -> None:
             bar(Progress(target=asked.what, stage=stage, done=done, total=total))
 
-        rows, bandwidth, reading = _table(asked, show)
+        try:
+            for found, measured in table(show):
+                rows += found
+                bandwidth = bandwidth or measured
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            interrupted = True
+            remarks.append("interrupted: this is what was known")
     return TimingRun(
         command=asked.what,
         when=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -134,32 +147,32 @@ def _measured(asked: Asked) -> TimingRun:
         device=device,
         machine={"processor": processor(), **fingerprint(device)},
         bandwidth=bandwidth,
-        rows=rows,
-        reading=reading,
+        rows=tuple(rows),
+        reading=reading(rows),
         remarks=tuple(remarks),
         seconds=time.monotonic() - begin,
+        interrupted=interrupted,
     )
 
 
-def _table(asked: Asked, show: Any) -> tuple[tuple[Row, ...], Bandwidth | None, tuple[str, ...]]:
+Table = Callable[[Any], Iterator[tuple[tuple[Row, ...], Bandwidth]]]
+
+
+def _table(asked: Asked) -> tuple[Table, Callable[[Sequence[Row]], tuple[str, ...]]]:
+    """What times the rows part by part, and what puts them in words; refuses wrong sizes."""
     if asked.what == "mla":
         from equivalence.timing.layer import mla_in_words, timed_layers
 
-        layers = _layer_plan(asked)
-        rows, bandwidth = timed_layers(layers, show)
-        return rows, bandwidth, mla_in_words(rows)
+        return partial(timed_layers, _layer_plan(asked)), mla_in_words
     if asked.what == "convert":
         from equivalence.timing.convert import convert_in_words, timed_conversions
 
-        rows, bandwidth = timed_conversions(_convert_plan(asked), show)
-        return rows, bandwidth, convert_in_words(rows)
+        return partial(timed_conversions, _convert_plan(asked)), convert_in_words
     from equivalence.timing.decode import timed
     from equivalence.timing.reading import decode_in_words, prefill_in_words
 
     plan = _plan(asked)
-    rows, bandwidth = timed(plan, show)
-    words = prefill_in_words if plan.causal else decode_in_words
-    return rows, bandwidth, words(rows)
+    return partial(timed, plan), prefill_in_words if plan.causal else decode_in_words
 
 
 def _plan(asked: Asked) -> Any:
@@ -210,7 +223,10 @@ def _plan(asked: Asked) -> Any:
         seed=asked.seed,
     )
     require_fits(needed(plan), free)
-    return replace(plan, targets=targets_named(names, asked, usual))
+    from equivalence.timing.first_call import crashes_of
+
+    crashes = crashes_of(asked.targets, valid.declared_facts(asked.declare), plan)
+    return replace(plan, targets=targets_named(names, asked, usual), crashes=crashes)
 
 
 def _layer_plan(asked: Asked) -> Any:
@@ -304,7 +320,7 @@ def _print(printer: Printer, done: TimingRun) -> None:
     printer.lines(("quiet", line) for line in notes(done))
     printer.lines(("", line) for line in done.reading)
     for row in done.rows:
-        if row.held is False:
+        if row.held is False or row.why.startswith(CRASHED):
             sizes = ", ".join(f"{name}={size}" for name, size in row.sizes.items())
             text = f"{row.subject} {row.dtype} ({sizes}): no time: {row.why}"
             printer.line(text, "broken")

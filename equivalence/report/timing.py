@@ -16,11 +16,12 @@ from equivalence.report.schema import (
 from equivalence.report.tables import Table
 from equivalence.timing.history import Change
 from equivalence.timing.reading import savings
-from equivalence.timing.results import Bandwidth, Row, TimingRun
+from equivalence.timing.results import CRASHED, Bandwidth, Row, TimingRun
 
 LAW: Final = "agrees-with-float64"
 MIB: Final = 2**20
 NO: Final = "-"
+INTERRUPTED: Final = 130  # as a shell reports it
 SIZE_WORDS: Final = {
     "batch_size": "batch",
     "num_kv_heads": "kv heads",
@@ -165,13 +166,18 @@ def timing_report(run: TimingRun, environment: Mapping[str, Any]) -> ReportJson:
         targets=[_target(run, subject) for subject in subjects],
         environment=dict(environment),
         exit_code=exit_code(run),
+        interrupted=run.interrupted,
         seconds=number(run.seconds),
         timing=run,
     )
 
 
 def exit_code(run: TimingRun) -> int:
-    """1 where an answer was wrong, or nothing has a time."""
+    """130 once interrupted; 3: a target crashed; 1: an answer was wrong, or nothing has a time."""
+    if run.interrupted:
+        return INTERRUPTED
+    if any(row.why.startswith(CRASHED) for row in run.rows):
+        return 3
     wrong = any(row.held is False for row in run.rows)
     return int(wrong or not any(row.time is not None for row in run.rows))
 

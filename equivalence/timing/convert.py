@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -17,10 +17,10 @@ from equivalence.converters.subject import ConverterSubject
 from equivalence.dtypes import format_of
 from equivalence.timing.calls import Prepared
 from equivalence.timing.estimate import estimates
-from equivalence.timing.measuring import Entry, Progress, measured
+from equivalence.timing.measuring import Entry, Measured, Progress, measured
 from equivalence.timing.plan import Sizes
 from equivalence.timing.profiled import profiled
-from equivalence.timing.results import Bandwidth, Row
+from equivalence.timing.results import Row
 from equivalence.timing.tensors import settled
 
 CONVERTERS: Final = ("coreml.trace", "coreml.export")
@@ -52,13 +52,11 @@ class ConvertPlan:
     seed: int = 0
 
 
-def timed_conversions(plan: ConvertPlan, progress: Progress) -> tuple[tuple[Row, ...], Bandwidth]:
-    """A row for each conversion; its time is that of a call of what came out of it."""
+def timed_conversions(plan: ConvertPlan, progress: Progress) -> Iterator[Measured]:
+    """The rows of each format: a time is that of a call of what came out of a conversion."""
     import torch
 
     torch.set_num_threads(plan.threads)
-    rows: list[Row] = []
-    first: Bandwidth | None = None
     for dtype in plan.dtypes:
         entries: list[Entry] = []
         again: dict[int, Callable[[], Any]] = {}
@@ -82,7 +80,7 @@ def timed_conversions(plan: ConvertPlan, progress: Progress) -> tuple[tuple[Row,
         )
         for number, time in times.items():
             entries[number].extras = {"convert s": time.minimum, **entries[number].extras}
-        found, bandwidth = measured(
+        yield measured(
             entries,
             rounds=plan.rounds,
             threads=plan.threads,
@@ -90,10 +88,6 @@ def timed_conversions(plan: ConvertPlan, progress: Progress) -> tuple[tuple[Row,
             stage=f"rounds {dtype}",
             progress=progress,
         )
-        rows += found
-        first = first or bandwidth
-    assert first is not None
-    return tuple(rows), first
 
 
 def _case(plan: ConvertPlan, formulation: str, num_kv_heads: int, dtype: str) -> ConverterCase:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from equivalence.calling import LocalTarget
@@ -10,29 +10,27 @@ from equivalence.case import AttentionCase
 from equivalence.dtypes import Array
 from equivalence.errors import said
 from equivalence.timing.calls import KINDS, prepare
-from equivalence.timing.measuring import Entry, Progress, measured
+from equivalence.timing.measuring import Entry, Measured, Progress, measured
 from equivalence.timing.plan import Plan
 from equivalence.timing.profiled import profiled
-from equivalence.timing.results import Bandwidth, Row
+from equivalence.timing.results import CRASHED
 from equivalence.timing.tensors import narrowed, normal, signs
 from equivalence.timing.verifying import judged
 
 STEP_BYTES: Final = 4  # an 8-bit cache keeps a float32 step for each token and head
 
 
-def timed(plan: Plan, progress: Progress) -> tuple[tuple[Row, ...], Bandwidth]:
-    """Every row of the table, verified before it is timed, and the bandwidth they stand beside.
+def timed(plan: Plan, progress: Progress) -> Iterator[Measured]:
+    """The rows of each number format, verified before they are timed, as soon as they are known.
 
     The rounds of one number format go over all its formulations and head counts, and over the two
-    readers that measure the bandwidth. The bandwidth is that of the first format's rounds.
+    readers that measure the bandwidth.
     """
     import torch
 
     torch.set_num_threads(plan.threads)
-    found: list[Row] = []
-    first: Bandwidth | None = None
     for dtype in plan.dtypes:
-        rows, bandwidth = measured(
+        yield measured(
             _verified(plan, dtype, progress),
             rounds=plan.rounds,
             threads=plan.threads,
@@ -40,10 +38,6 @@ def timed(plan: Plan, progress: Progress) -> tuple[tuple[Row, ...], Bandwidth]:
             stage=f"rounds {dtype}",
             progress=progress,
         )
-        found += rows
-        first = first or bandwidth
-    assert first is not None
-    return tuple(found), first
 
 
 def _entry(plan: Plan, target: LocalTarget, dtype: str, num_kv_heads: int) -> Entry:
@@ -125,6 +119,8 @@ def _verify(
 def _refusal(plan: Plan, target: LocalTarget, entry: Entry) -> str:
     """Why a target is not called at all, by its own declaration; "" for no reason."""
     declared, sizes = target.declaration, plan.sizes
+    if target.name in plan.crashes:
+        return f"{CRASHED}{plan.crashes[target.name]}"
     if declared.kind not in KINDS:
         return f"is of kind {declared.kind}, and {plan.command} times {', '.join(KINDS)}"
     if declared.dtypes is not None and entry.dtype not in declared.dtypes:

@@ -8,7 +8,7 @@ to each other as in DeepSeek-V2 (arXiv:2405.04434, section 2.1): d_c = 4 d, d_R 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from equivalence.errors import said
 from equivalence.timing.calls import Prepared
 from equivalence.timing.layer_steps import Absorbed, Cached, Expanded, Grouped, Step
 from equivalence.timing.layer_truth import judged_attention, judged_latent, judged_product
-from equivalence.timing.measuring import Entry, Progress, measured
+from equivalence.timing.measuring import Entry, Measured, Progress, measured
 from equivalence.timing.profiled import profiled
-from equivalence.timing.results import Bandwidth, Row
+from equivalence.timing.results import Row
 from equivalence.timing.tensors import native, normal
 
 GQA_HEADS: Final = 4
@@ -64,30 +64,23 @@ class LayerPlan:
         return 2 * batch * context * self.num_heads * self.head_dim
 
 
-def timed_layers(plan: LayerPlan, progress: Progress) -> tuple[tuple[Row, ...], Bandwidth]:
-    """A row for each design, batch and context; bandwidth as in ``timed``."""
+def timed_layers(plan: LayerPlan, progress: Progress) -> Iterator[Measured]:
+    """The rows of each format, batch and context, as soon as they are known."""
     import torch
 
     torch.set_num_threads(plan.threads)
-    rows: list[Row] = []
-    first: Bandwidth | None = None
     sizes = [(batch, context) for context in plan.contexts for batch in plan.batches]
     for dtype in plan.dtypes:
         for number, (batch, context) in enumerate(sizes):
             progress(f"verifying {dtype}", number, len(sizes))
-            entries = _verified(plan, batch, context, dtype)
-            found, bandwidth = measured(
-                entries,
+            yield measured(
+                _verified(plan, batch, context, dtype),
                 rounds=plan.rounds,
                 threads=plan.threads,
                 device=plan.device,
                 stage=f"rounds {dtype}, batch {batch}, context {context}",
                 progress=progress,
             )
-            rows += found
-            first = first or bandwidth
-    assert first is not None
-    return tuple(rows), first
 
 
 def _verified(plan: LayerPlan, batch: int, context: int, dtype: str) -> list[Entry]:

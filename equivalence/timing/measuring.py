@@ -14,6 +14,7 @@ from equivalence.timing.floor import bandwidth_of, floor_of, readers
 from equivalence.timing.results import Allocation, Bandwidth, Row
 
 Progress = Callable[[str, int, int], None]
+Measured = tuple[tuple[Row, ...], Bandwidth]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def measured(
     device: str,
     stage: str,
     progress: Progress,
-) -> tuple[tuple[Row, ...], Bandwidth]:
+) -> Measured:
     """Time every entry that was verified, against each other and against the two readers."""
     import torch
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from equivalence.calling import LocalTarget
@@ -56,7 +56,10 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run: ``targets`` and ``kv_heads`` in the order of the table."""
+    """One run: ``targets`` and ``kv_heads`` in the order of the table.
+
+    crashes: what a first call in a worker process ended in; such a target is not called here.
+    """
 
     command: str
     targets: Sequence[LocalTarget]
@@ -67,6 +70,7 @@ class Plan:
     threads: int = 1
     device: str = "cpu"
     seed: int = 0
+    crashes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def causal(self) -> bool:

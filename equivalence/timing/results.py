@@ -10,6 +10,7 @@ from typing import Any, Final
 # Two figures of one run differ when their ratio leaves this factor: 4 standard deviations of 0.05,
 # which is what the logarithm of a ratio spreads by under load (docs/timings.md).
 NOISE: Final = 1.25
+CRASHED: Final = "crashed: "  # how the reason of a row without a time then begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +166,4 @@ class TimingRun:
     reading: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     seconds: float = 0.0
+    interrupted: bool = False

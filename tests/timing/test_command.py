@@ -25,6 +25,11 @@ def interleaved(query, key, value):
     return sdpa(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1))
 
 
+def aborts(query, key, value):
+    import os
+    os.abort()
+
+
 def raises(query, key, value):
     raise RuntimeError("no kernel for this shape")
 """
@@ -128,6 +133,36 @@ def test_a_gate_asserts_on_bytes_and_ratios_of_one_run(capsys: Capture, folder: 
     assert len(looser) == 2
     assert "allocation" in looser[0]
     assert "ratio" in looser[1]
+
+
+def test_an_interrupted_run_keeps_what_it_knew(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from equivalence.timing import decode
+
+    measured = decode.measured
+
+    def once(*entries: object, stage: str, **facts: object) -> object:
+        if "bfloat16" in stage:
+            raise KeyboardInterrupt
+        return measured(*entries, stage=stage, **facts)
+
+    monkeypatch.setattr(decode, "measured", once)
+    asked = ["time", "decode", "torch.q_fold", *SMALL, "--dtype", "bfloat16", "--kv-heads", "2"]
+    assert cli.run([*asked, "--json", "-"]) == 130
+    report = json.loads(capsys.readouterr().out)
+    assert [row["dtype"] for row in report["timing"]["rows"]] == ["float32"]
+    assert report["interrupted"] is True
+    assert report["timing"]["remarks"][-1] == "interrupted: this is what was known"
+
+
+def test_a_kernel_that_ends_its_process_ends_only_that(capsys: Capture) -> None:
+    asked = ["time", "decode", "torch.q_fold", "kernels.py:aborts", *SMALL, "--kv-heads", "2"]
+    assert cli.run(asked) == 3
+    shown = capsys.readouterr().out
+    assert "kernels.py:aborts float32" in shown
+    assert "no time: crashed: " in shown
+    assert "fastest: torch.q_fold" in shown
 
 
 def test_prefill(capsys: Capture) -> None:

@@ -44,7 +44,7 @@ def test_right_wrong_and_refused() -> None:
         sizes=SMALL,
         rounds=3,
     )
-    rows, _ = timed_conversions(plan, lambda *_: None)
+    ((rows, _),) = timed_conversions(plan, lambda *_: None)
     found = {row.subject: row for row in rows}
     assert len(found) == 6
     for name in ("repeat_kv", "q_fold_decode"):
@@ -68,7 +68,7 @@ def test_core_ml_repeats_heads_in_its_graph_unless_they_are_folded() -> None:
         sizes=SMALL,
         rounds=3,
     )
-    rows, _ = timed_conversions(plan, lambda *_: None)
+    ((rows, _),) = timed_conversions(plan, lambda *_: None)
     found = {row.subject.partition(" ")[2]: row for row in rows}
     assert found["repeat_kv"].extras["repeats"] == 2
     assert found["repeat_kv"].extras["repeated MiB"] == 2 * 4 * 24 * 8 * 2 / 2**20

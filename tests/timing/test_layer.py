@@ -27,7 +27,7 @@ def absorbed_wrongly(query_content, query_rotary, latent, key_rotary, w_uk, w_uv
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_design_is_right_and_timed(dtype: str) -> None:
     plan = replace(PLAN, dtypes=(dtype,), targets=(entries()["mla.q_fold"].load(),))
-    rows, bandwidth = timed_layers(plan, lambda *_: None)
+    ((rows, bandwidth),) = timed_layers(plan, lambda *_: None)
     assert [row.subject for row in rows] == [
         "mla absorbed", "mla expanded", "mha", "mqa", "mla.q_fold"
     ]  # fmt: skip
