@@ -91,7 +91,7 @@ class LawSearch:
         explore(
             self.strategy,
             visit,
-            examples=self.request.examples,
+            examples=max(1, self.request.examples - done),
             seed=self._seed,
             deadline=deadline,
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from equivalence.kinds import Kind
 from equivalence.request import Request
+
+PAIRS_SHARE: Final = 3  # of so many examples, one may go to pairs of options unasked
 
 
 def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Iterator[Any]:
@@ -14,8 +16,10 @@ def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Itera
     for case in request.first:
         if _fits(case, kind, domain):
             yield case
-    if request.pairs and kind.pairs is not None:
-        yield from kind.pairs(domain, seed)
+    if kind.pairs is not None:
+        covering = list(kind.pairs(domain, seed))
+        if request.pairs or len(covering) * PAIRS_SHARE <= request.examples:
+            yield from covering
 
 
 def _fits(case: Any, kind: Kind, domain: Any) -> bool:

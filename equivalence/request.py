@@ -13,9 +13,10 @@ DEFAULT_EXAMPLES: Final = 120
 class Request:
     """How hard to look. seconds bounds the search of one target; None means ``examples`` alone.
 
-    pairs: cover every two options on purpose, before anything is drawn. first: cases to judge
-    before that, as far as the target takes their options. shrink: False leaves a failing case as it
-    was drawn, and names its mistake as far as that goes.
+    pairs: cover every two options on purpose before anything is drawn, however few ``examples``
+    are asked for; otherwise that is done where it takes no more than a third of them. first: cases
+    to judge before that, as far as the target takes their options. shrink: False leaves a failing
+    case as it was drawn, and names its mistake as far as that goes.
     """
 
     examples: int = DEFAULT_EXAMPLES

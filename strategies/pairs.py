@@ -34,7 +34,7 @@ def attention_pairs(domain: Domain, seed: int) -> Iterator[AttentionCase]:
     # Where query and key are zero, most options cannot show.
     values = tuple(name for name in domain.values if name not in UNSEEDED) or domain.values
     for row in covering_rows(attention_factors(domain), lambda row: attention_allows(domain, row)):
-        yield attention_from(row, domain, rng, values=values)
+        yield attention_from(row, domain, rng, values=values, tails=True)
 
 
 def covering_rows(factors: Factors, allows: Allows = lambda row: True) -> list[Row]:

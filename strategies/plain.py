@@ -31,6 +31,7 @@ LONGEST_REAL: Final = 32  # kv_len of those, whose heads are large
 LARGE_SHARE: Final = 0.1  # of batches and kv_len that are drawn from the whole range
 SMALL_BATCH: Final = 4
 USUAL_KV_LEN: Final = 64
+TAILS: Final = (33, 65, 129)
 OTHER_WIDTHS: Final = 33
 
 
@@ -83,10 +84,14 @@ def attention_from(
     rng: np.random.Generator,
     *,
     values: Sequence[str] | None = None,
+    tails: bool = False,
 ) -> AttentionCase:
-    """A case inside ``domain`` with the options of ``row``, and the plainest of the others."""
+    """A case inside ``domain`` with the options of ``row``, and the plainest of the others.
+
+    tails: every other kv_len is one beyond a tile of keys.
+    """
     num_kv_heads, group_size, head_dim, real = _heads(domain, rng)
-    kv_len, q_len = _lengths(str(row.get("lengths", "")), domain, rng, short=real)
+    kv_len, q_len = _lengths(str(row.get("lengths", "")), domain, rng, short=real, tails=tails)
     batch_size = domain.batch_size[0] if real else _mostly(rng, domain.batch_size, SMALL_BATCH)
     fields: dict[str, Any] = {
         "batch_size": batch_size,
@@ -156,7 +161,7 @@ def _heads(domain: Domain, rng: np.random.Generator) -> tuple[int, int, int, boo
 
 
 def _lengths(
-    level: str, domain: Domain, rng: np.random.Generator, *, short: bool
+    level: str, domain: Domain, rng: np.random.Generator, *, short: bool, tails: bool
 ) -> tuple[int, int]:
     """(kv_len, q_len), near what ``level`` says and always inside the domain."""
     low, high = domain.kv_len
@@ -165,6 +170,9 @@ def _lengths(
         kv_len = int(_pick(rng, sorted(domain.kv_lens)))
     else:
         kv_len = _mostly(rng, (low, high), USUAL_KV_LEN)
+        one_beyond = [n for n in TAILS if low <= n <= high]
+        if tails and one_beyond and rng.random() < 0.5:
+            kv_len = int(_pick(rng, one_beyond))
     if domain.square:
         return kv_len, kv_len
     if domain.q_lens is not None:
