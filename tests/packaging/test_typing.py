@@ -37,13 +37,13 @@ wider: equivalence.AttentionCase = case.but(kv_len=5)
 heads: int = case.heads.num_heads
 reveal_type(kernel)
 '''
-WRONG = '''
+WRONG = """
 import equivalence
 
 equivalence.AttentionCase(num_heads=4)
 equivalence.conformance(7)
 equivalence.nothing
-'''
+"""
 
 
 def checked(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ The attribute is a float32, as ONNX has no other; its square root, which scales 
 rounded to float32 once more. Whoever takes the evaluator in float64 for the exact answer compares
 with that. Law `agrees-with-float64` finds it.
 """
+
 import math
 
 import numpy as np
