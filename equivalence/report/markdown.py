@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from equivalence.report.audit_json import AuditJson
 from equivalence.report.merging import Fault, Merge
 from equivalence.report.numbers import count, counted, percent, short
 from equivalence.report.views import (
@@ -88,8 +89,32 @@ def _blocks(merge: Merge) -> Iterator[str]:
                 f"| {short(pair.used)} | {verdict} |"
             )
         yield "\n".join(lines) + "\n"
+    for key in sorted(merge.audits):
+        yield _audit(merge.audits[key])
     for name, why in sorted(merge.unavailable):
         yield f"- not available: {_text(name)}: {_text(why)}"
+
+
+def _audit(audit: AuditJson) -> str:
+    lines = ["### Graphs\n"]
+    for one in audit.exceeded:
+        lines.append(f"- {_text(one.graph)}: {_text(one.limit)} {one.found}, allowed {one.allowed}")
+    lines += ["", "| graph | operations | that repeat heads | bytes written | read |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for graph in audit.graphs:
+        lines.append(
+            f"| {_text(graph.name)} | {count(graph.operations.total)} "
+            f"| {count(graph.repeated_heads.count)} | {count(graph.bytes.written)} "
+            f"| {count(graph.bytes.read)} |"
+        )
+    against = audit.against
+    if against is not None:
+        both = f"From {_text(against.before)} to {_text(against.after)}: {_text(against.text)}"
+        lines += ["", both, "", "| quantity | before | after |", "|---|---:|---:|"]
+        for name, change in sorted(against.quantities.items()):
+            before, after = _text(str(change.before)), _text(str(change.after))
+            lines.append(f"| {_text(name)} | {before} | {after} |")
+    return "\n".join(lines) + "\n"
 
 
 def _fault(name: str, fault: Fault) -> str:

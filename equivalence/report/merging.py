@@ -18,6 +18,7 @@ import msgspec
 from equivalence.errors import require
 from equivalence.gate.baseline import together
 from equivalence.gate.findings import MOST, RunId, real, run_of
+from equivalence.report.audit_json import AuditJson
 from equivalence.report.schema import (
     CounterexampleJson,
     DtypeJson,
@@ -143,7 +144,7 @@ class Merge:
     complaints: set[str] = field(default_factory=set)
     odd: set[str] = field(default_factory=set)
     remarks: set[str] = field(default_factory=set)
-    audits: dict[str, Any] = field(default_factory=dict)
+    audits: dict[str, AuditJson] = field(default_factory=dict)
     timings: dict[str, TimingRun] = field(default_factory=dict)
     runs: set[RunId] = field(default_factory=set)
     interrupted: bool = False

@@ -11,65 +11,11 @@ import msgspec
 from equivalence.bounded import read_bytes
 from equivalence.campaign.ledger import is_ledger, lines_of
 from equivalence.errors import InvalidRequest
+from equivalence.report.audit_json import AuditJson
 from equivalence.report.json import decoded, from_json
 from equivalence.report.merging import Merge
 
 LARGEST: Final = 256 * 2**20  # bytes of one report
-
-
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A number of something, and the bytes that it writes."""
-
-    count: int = 0
-    bytes_written: int = 0
-
-
-class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """Logical bytes of a graph."""
-
-    written: int = 0
-    read: int = 0
-
-
-class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum."""
-
-    total: int = 0
-
-
-class GraphJson(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report shows of one audited graph."""
-
-    name: str
-    operations: Total
-    repeated_heads: Counted
-    bytes: Moved
-    macs: Total
-
-
-class ChangeJson(msgspec.Struct, frozen=True, kw_only=True):
-    """A quantity of two graphs."""
-
-    before: int | float | str
-    after: int | float | str
-
-
-class AgainstJson(msgspec.Struct, frozen=True, kw_only=True):
-    """Two graphs beside each other."""
-
-    before: str
-    after: str
-    text: str
-    quantities: dict[str, ChangeJson]
-
-
-class AuditJson(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report shows of the JSON of `equivalence audit`."""
-
-    schema: int
-    graphs: list[GraphJson]
-    label: str = ""
-    against: AgainstJson | None = None
 
 
 class _Shape(msgspec.Struct):

@@ -124,8 +124,10 @@ def headline(merge: Merge) -> tuple[str, str]:
     idle = len(found) - broken - held
     pairs = sum(pair.held is False for pair in merge.pairs.values())
     checks = sum(target.checks for target in found)
-    if not found and not merge.pairs:
-        return "nothing", "These files hold no target and no pair."
+    graphs = sum(len(audit.graphs) for audit in merge.audits.values())
+    over = {(one.graph, one.limit) for audit in merge.audits.values() for one in audit.exceeded}
+    if not found and not merge.pairs and not graphs:
+        return "nothing", "These files hold no target, no pair and no graph."
     parts = []
     if found:
         parts.append(
@@ -138,12 +140,15 @@ def headline(merge: Merge) -> tuple[str, str]:
     if merge.pairs:
         verb = "none apart" if not pairs else f"{pairs} apart"
         parts.append(f"{counted(len(merge.pairs), 'pair')} compared, {verb}")
+    if graphs:
+        verb = f", over their budget in {counted(len(over), 'way')}" if over else ""
+        parts.append(f"{counted(graphs, 'graph')} audited{verb}")
     if merge.complaints:
         parts.append(counted(len(merge.complaints), "complaint"))
     if merge.interrupted:
         parts.append("interrupted: this is what was known")
-    bad = broken or pairs or merge.complaints
-    state = "broken" if bad else "held" if held or (merge.pairs and not idle) else "nothing"
+    bad = broken or pairs or merge.complaints or over
+    state = "broken" if bad else "held" if held or not found else "nothing"
     return state, "; ".join(parts) + "."
 
 

@@ -95,7 +95,7 @@ def test_sections_without_anything_to_say_are_left_out():
     shown = page(merged([report(target("it"))]))
     for section in ("disagreements", "audits", "timings"):
         assert f'id="{section}"' not in shown
-    assert "These files hold no target and no pair." in page(merged([]))
+    assert "These files hold no target, no pair and no graph." in page(merged([]))
 
 
 def test_an_audit_is_shown_before_and_after(run: Run, tmp_path: Path):
@@ -106,6 +106,12 @@ def test_an_audit_is_shown_before_and_after(run: Run, tmp_path: Path):
     said = " ".join(" ".join(Document((tmp_path / "page.html").read_text()).said).split())
     assert "From repeat_kv to q_fold_decode" in said
     assert "bytes written 4,096 1,024" in said
+    assert "1 graph audited, over their budget in 1 way" in said
+    assert "q_fold_decode: max_tiles is 2, allowed 0" in said
+    summary = run("report", "audit.json", "--markdown", "-").out
+    assert "## Attention equivalence (X does not hold)" in summary
+    assert "- q\\_fold\\_decode: max\\_tiles 2, allowed 0" in summary
+    assert "| bytes written | 4096 | 1024 |" in summary
 
 
 def test_timings_are_drawn_and_told():
@@ -126,7 +132,8 @@ def test_one_name_of_two_kinds_is_two_targets():
     assert sorted(merge.targets) == [("it", "attention"), ("it", "decode")]
 
 
-AUDIT = """{"schema": 1, "label": "logical bytes", "graphs": [{"name": "q_fold_decode",
+AUDIT = """{"schema": 1, "label": "logical bytes", "exceeded": [{"graph": "q_fold_decode",
+"limit": "max_tiles", "allowed": 0, "found": 2}], "graphs": [{"name": "q_fold_decode",
 "operations": {"total": 20}, "repeated_heads": {"count": 0, "bytes_written": 0},
 "bytes": {"written": 1024, "read": 2048}, "macs": {"total": 5}}], "against": {
 "before": "repeat_kv", "after": "q_fold_decode", "text": "the change is owed to the formulation",
