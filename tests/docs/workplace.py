@@ -56,6 +56,18 @@ def package(path: Path) -> None:
     program_of(Module(), example, convert_to="mlprogram").save(str(path))
 
 
+def onnx_model(path: Path) -> None:
+    """The same attention in ONNX."""
+    from onnx import TensorProto, helper, save
+
+    names = ("query", "key", "value", "output")
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 2, 4, 8)) for n in names]
+    node = helper.make_node("Attention", names[:3], names[3:])
+    graph = helper.make_graph([node], "attention", values[:3], values[3:])
+    opset = helper.make_opsetid("", 23)
+    save(helper.make_model(graph, opset_imports=[opset], ir_version=10), str(path))
+
+
 def text(content: str) -> Callable[[Path], None]:
     return lambda path: (path.write_text(content), None)[1]
 
@@ -66,6 +78,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "mine.py": text(KERNEL),
     "path/to/file.py": text(CONVERTER),
     "MODEL.mlpackage": package,
+    "MODEL.onnx": onnx_model,
     "new.mlpackage": package,
     "old.mlpackage": package,
 }

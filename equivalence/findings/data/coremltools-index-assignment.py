@@ -5,6 +5,7 @@ kind: wrong numbers
 case: new = zeros(2, 5, 4); new[:, [4, 0, 2]] = x; return new
 got: trace: does not depend on x
 expected: trace: depends on x
+upstream: https://github.com/apple/coremltools/issues/2188
 takes: seconds
 
 No state is in play here: an ordinary tensor is filled. The converted program returns the zeros, and

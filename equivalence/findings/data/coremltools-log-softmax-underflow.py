@@ -5,6 +5,7 @@ kind: wrong numbers
 case: log_softmax of [0, 200] in float32
 got: softmax then log
 expected: log-sum-exp form
+upstream: https://github.com/apple/coremltools/issues/2728
 takes: seconds
 
 torch gives [-200, 0]. The converted program takes the softmax, where the first weight underflows to

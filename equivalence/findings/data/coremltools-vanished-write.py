@@ -5,6 +5,7 @@ kind: wrong numbers
 case: a state [1, 1, 4, 2], float16, written at a position that is an input
 got: indexed write: 0 state updates; one-hot write: 1 state updates
 expected: indexed write: 1 state updates; one-hot write: 1 state updates
+upstream: https://github.com/apple/coremltools/issues/2188
 takes: seconds
 
 The traced in-place write by an index tensor is dropped: the converted program has no operation that

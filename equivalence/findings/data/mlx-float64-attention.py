@@ -5,6 +5,7 @@ kind: lost precision
 case: 4 standard normal tokens of head_dim 8, float64 on the CPU
 got: float64 result with an error above 1e-9
 expected: float64 result with an error below 1e-13
+upstream: https://github.com/ml-explore/mlx/issues/3047
 
 The error is 3e-8 to 6e-8: its exponential is that of `mlx-float64-exp`. Law `agrees-with-float64`.
 """

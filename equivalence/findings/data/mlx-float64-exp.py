@@ -5,6 +5,7 @@ kind: lost precision
 case: exp(2.0) in float64 on the CPU
 got: float64 result with a relative error above 1e-9
 expected: float64 result with a relative error below 1e-15
+upstream: https://github.com/ml-explore/mlx/issues/4158
 
 The result is of type float64 and good to 5e-8. Everything that is built on it inherits that:
 softmax, sigmoid, attention.

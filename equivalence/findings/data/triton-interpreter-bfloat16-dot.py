@@ -5,11 +5,12 @@ kind: wrong numbers
 case: two 16 x 16 tiles of ones, TRITON_INTERPRET=1
 got: float16 16.0, bfloat16 4228120576.0
 expected: float16 16.0, bfloat16 16.0
+upstream: https://github.com/triton-lang/triton/issues/11584
 takes: seconds
 
-The interpreter keeps bfloat16 as 16-bit integers and multiplies those: 16 * 0x3F80 * 0x3F80.
-Nothing is raised. A bfloat16 kernel cannot be tested in the interpreter; float16 and float32 are
-right.
+The interpreter keeps bfloat16 as 16-bit integers and multiplies those: 16 * 0x3F80 * 0x3F80. Its
+documentation says that it does not support bfloat16; it does not refuse it either, and the numbers
+look like numbers. Test a bfloat16 kernel in float16 or float32 there.
 """
 
 import os
