@@ -134,6 +134,14 @@ class MergedPair:
 
 
 @dataclass(slots=True)
+class Question:
+    """What runtimes answered to one question: runtime -> their meanings, or why they have none."""
+
+    answers: dict[str, set[str]] = field(default_factory=dict)
+    refused: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Merge:
     """What the reports that were added say together."""
 
@@ -144,6 +152,8 @@ class Merge:
     complaints: set[str] = field(default_factory=set)
     odd: set[str] = field(default_factory=set)
     remarks: set[str] = field(default_factory=set)
+    questions: dict[tuple[str, str, str], Question] = field(default_factory=dict)
+    differences: dict[tuple[str, str], set[tuple[str, str]]] = field(default_factory=dict)
     audits: dict[str, AuditJson] = field(default_factory=dict)
     timings: dict[str, TimingRun] = field(default_factory=dict)
     runs: set[RunId] = field(default_factory=set)
@@ -158,6 +168,7 @@ class Merge:
             self._target(target, run, source)
         for pair in report.pairs:
             self._pair(pair, run, source)
+        self._meanings(report)
         if report.timing is not None:
             self.timings[msgspec.json.encode(report.timing, order="sorted").decode()] = (
                 report.timing
@@ -165,6 +176,18 @@ class Merge:
         self.complaints.update(report.complaints)
         self.odd.update(report.odd)
         self.interrupted = self.interrupted or report.interrupted
+
+    def _meanings(self, report: ReportJson) -> None:
+        """The map of `compare`: its questions by their text, since their numbers are a report's."""
+        for axis in report.axes:
+            mine = self.questions.setdefault((axis.axis, axis.asks, axis.case), Question())
+            for kept, new in ((mine.answers, axis.answers), (mine.refused, axis.refused)):
+                for runtime, text in new.items():
+                    kept.setdefault(runtime, set()).add(text)
+        for one in report.disagreements:
+            about = [report.axes[n - 1].axis for n in one.questions if 0 < n <= len(report.axes)]
+            apart = self.differences.setdefault((one.first, one.second), set())
+            apart.add((", ".join(dict.fromkeys(about)), one.case))
 
     def _environment(self, environment: Mapping[str, Any], source: str) -> RunId:
         environment = {_called(name): _tame(value) for name, value in environment.items()}

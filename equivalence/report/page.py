@@ -21,6 +21,7 @@ from equivalence.report.views import (
     distributions,
     headline,
     matrices,
+    meanings,
     targets,
     worst_cases,
 )
@@ -72,6 +73,7 @@ def page_parts(merge: Merge) -> Iterator[str]:
         "headline": headline(merge),
         "marks": MARKS,
         "matrices": matrices(merge),
+        "meanings": meanings(merge),
         "odd": sorted(merge.odd),
         "remarks": sorted(merge.remarks),
         "runs": sorted(merge.runs),

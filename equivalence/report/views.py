@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
 
-from equivalence.report.merging import Fault, Law, Merge, MergedPair, MergedTarget, larger
+from equivalence.report.merging import Fault, Law, Merge, MergedPair, MergedTarget, Question, larger
 from equivalence.report.numbers import counted, short
 from equivalence.used_parts import EDGES, added
 
@@ -126,7 +126,7 @@ def headline(merge: Merge) -> tuple[str, str]:
     checks = sum(target.checks for target in found)
     graphs = sum(len(audit.graphs) for audit in merge.audits.values())
     over = {(one.graph, one.limit) for audit in merge.audits.values() for one in audit.exceeded}
-    if not found and not merge.pairs and not graphs:
+    if not (found or merge.pairs or graphs or merge.questions):
         return "nothing", "These files hold no target, no pair and no graph."
     parts = []
     if found:
@@ -140,6 +140,9 @@ def headline(merge: Merge) -> tuple[str, str]:
     if merge.pairs:
         verb = "none apart" if not pairs else f"{pairs} apart"
         parts.append(f"{counted(len(merge.pairs), 'pair')} compared, {verb}")
+    if merge.questions:
+        asked = counted(len(merge.questions), "question")
+        parts.append(f"{asked} asked, {counted(len(merge.differences), 'pair')} of runtimes differ")
     if graphs:
         verb = f", over their budget in {counted(len(over), 'way')}" if over else ""
         parts.append(f"{counted(graphs, 'graph')} audited{verb}")
@@ -244,6 +247,40 @@ def disagreements(merge: Merge) -> Disagreements | None:
     names = sorted({name for pair in merge.pairs for name in pair})
     both = {**merge.pairs, **{(b, a): pair for (a, b), pair in merge.pairs.items()}}
     return Disagreements(names, [[both.get((a, b)) for b in names] for a in names])
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """Who means what: a row a question, a column a runtime, and the pairs that differ."""
+
+    runtimes: list[str]
+    rows: list[tuple[str, str, str, list[tuple[str, str]]]]
+    differences: list[tuple[str, str, str, str]]
+
+
+def meanings(merge: Merge) -> Meanings | None:
+    """The map of `compare`; None where no run has one. A cell says "answer", "refused" or ""."""
+    if not merge.questions:
+        return None
+    runtimes = sorted({name for q in merge.questions.values() for name in (*q.answers, *q.refused)})
+    rows = [
+        (axis, asks, case, [_meaning(question, name) for name in runtimes])
+        for (axis, asks, case), question in sorted(merge.questions.items())
+    ]
+    differences = [
+        (first, second, about, case)
+        for (first, second), found in sorted(merge.differences.items())
+        for about, case in sorted(found)
+    ]
+    return Meanings(runtimes, rows, differences)
+
+
+def _meaning(question: Question, runtime: str) -> tuple[str, str]:
+    if runtime in question.answers:
+        return "answer", "; ".join(sorted(question.answers[runtime]))
+    if runtime in question.refused:
+        return "refused", "; ".join(sorted(question.refused[runtime]))
+    return "", ""
 
 
 def curves(merge: Merge) -> list[tuple[str, list[tuple[str, float]]]]:

@@ -10,10 +10,11 @@ import pytest
 
 from equivalence.report.merging import merged
 from equivalence.report.page import page
+from equivalence.report.schema import AxisJson, DisagreementJson
 
 from .conftest import HOSTILE, Run, broken, report, target, text, timed
 
-VOID = {"meta", "rect", "line", "circle", "polyline", "input", "br", "img", "link"}
+VOID = {"br", "meta", "rect", "line", "circle", "polyline", "input", "img", "link"}
 
 
 class Document(HTMLParser):
@@ -125,6 +126,25 @@ def test_timings_are_drawn_and_told():
     assert "steady 8 8 ms 1e+03" in said
     assert "keep the saving: steady" in said
     assert HOSTILE in " ".join(document.said)
+
+
+def test_the_map_of_meanings_is_shown():
+    axis = AxisJson(
+        axis="causal corner", asks="which keys does query 0 see?", case="AttentionCase(kv_len=2)",
+        answers={"torch.sdpa": "upper left", HOSTILE: "lower right"}, refused={"onnx": "no causal"},
+    )  # fmt: skip
+    apart = DisagreementJson(
+        first="torch.sdpa", second=HOSTILE, questions=[1, 99, -5], case="AttentionCase(kv_len=2)"
+    )
+    run = report(target("it"), axes=[axis], disagreements=[apart])
+    shown = page(merged([run, report(seed=3), run]))
+    document = Document(shown)
+    assert document.open == []
+    said = " ".join(" ".join(document.said).split())
+    assert "causal corner which keys does query 0 see? AttentionCase(kv_len=2)" in said
+    assert "lower right no causal upper left" in said
+    assert "1 pair differs" in said
+    assert 'id="meanings"' not in page(merged([report(target("it"))]))
 
 
 def test_one_name_of_two_kinds_is_two_targets():
