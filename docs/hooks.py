@@ -8,6 +8,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from equivalence.declaration import declaration_of
 from equivalence.errors import InvalidRequest
 from equivalence.registry import Backend, entries
 
@@ -49,13 +50,21 @@ def backends() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _declaration(backend: Backend) -> Any:
+    """Of an adapter whose library is not here, what it says without it."""
+    if backend.unverified:
+        return declaration_of(backend.function())
+    return backend.load().declaration
+
+
 def row(backend: Backend) -> tuple[str, ...]:
     """What is declared of one backend; "-" where it is not, or not known without its runtime."""
     try:
-        told: Any = backend.load().declaration
+        told: Any = _declaration(backend)
     except InvalidRequest as error:
         return (f"`{backend.name}`", backend.extra or "-", *("-",) * 5, str(error))
-    also = [name for name in PROMISES if getattr(told, name)]
+    also = ["**unverified**: written from documentation, never run"] if backend.unverified else []
+    also += [name for name in PROMISES if getattr(told, name)]
     also += [f"{name} {told_value}" for name in VALUES if (told_value := getattr(told, name))]
     also += [f"{len(told.known_faults)} known faults"] if told.known_faults else []
     facts = (told.profile, told.causal, told.masked_rows, told.hidden_nan)
