@@ -72,7 +72,16 @@ def to_json(
     disagreements: Sequence[DisagreementJson] = (),
 ) -> str:
     """The report as indented strict JSON text that ends with a newline."""
-    return report_text(report_of(run, pairs=pairs, exit_code=exit_code, complaints=complaints))
+    return report_text(
+        report_of(
+            run,
+            pairs=pairs,
+            exit_code=exit_code,
+            complaints=complaints,
+            axes=axes,
+            disagreements=disagreements,
+        )
+    )
 
 
 def report_text(report: ReportJson) -> str:

@@ -12,6 +12,7 @@ import pytest
 from equivalence.errors import InvalidRequest
 from equivalence.replay import parse_case
 from equivalence.report.json import from_json, plain, report_of, to_json
+from equivalence.report.schema import AxisJson, DisagreementJson
 from equivalence.results import DIAGNOSES, Failure, RunResult, TargetResult
 
 TARGET_KEYS = {
@@ -80,6 +81,13 @@ def test_not_finite_numbers_are_strings(broken: TargetResult, failure: Failure) 
     )  # fmt: skip
     assert strictly(text)["environment"] == {"nested": {"load": ["Infinity"]}}
     assert math.isnan(plain(from_json(text).targets[0].timings["search"]))
+
+
+def test_the_map_of_meanings_is_written(run: RunResult) -> None:
+    axis = AxisJson(axis="scale", asks="?", case="AttentionCase()", answers={"a": "1"}, refused={})
+    apart = DisagreementJson(first="a", second="b", questions=[1], case="AttentionCase()")
+    report = from_json(to_json(run, axes=[axis], disagreements=[apart]))
+    assert (report.axes, report.disagreements) == ([axis], [apart])
 
 
 def test_held_is_null_when_nothing_ran() -> None:
