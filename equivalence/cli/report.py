@@ -46,6 +46,15 @@ def report(
         if path is not None:
             require_writable(option, path)
     merge = read_merge(run)
+    # Files first: a reader of what is printed may leave, as `head` does.
+    if html is not None:
+        from equivalence.report.page import page
+
+        write_whole("--html", html, page(merge))
+    if markdown is not None:
+        from equivalence.report.markdown import markdown as summary
+
+        write_whole("--markdown", markdown, summary(merge))
     with stdout_kept_for(markdown):
         state, sentence = headline(merge)
         printer = Printer()
@@ -60,12 +69,4 @@ def report(
 
             for line in error_commands(merge):
                 print(line)
-    if html is not None:
-        from equivalence.report.page import page
-
-        write_whole("--html", html, page(merge))
-    if markdown is not None:
-        from equivalence.report.markdown import markdown as summary
-
-        write_whole("--markdown", markdown, summary(merge))
     return 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from equivalence.report.merging import Merge
 from equivalence.timing.results import Row, TimingRun
 
-WIDTH, HEIGHT, MARGIN = 640.0, 320.0, 48.0
+WIDTH, HEIGHT, MARGIN = 640.0, 320.0, 68.0
 
 
 @dataclass(frozen=True, slots=True)
