@@ -115,9 +115,9 @@ def _refuse(asked: Asked) -> None:
 
 
 def _measured(asked: Asked) -> TimingRun:
-    from equivalence.timing.machine import fingerprint, load
+    from equivalence.timing.machine import fingerprint, load, peak_memory
 
-    begin = time.monotonic()
+    begin, cpu = time.monotonic(), time.process_time()
     device = asked.device or "cpu"
     remarks = []
     if load() > BUSY:
@@ -151,6 +151,8 @@ def _measured(asked: Asked) -> TimingRun:
         reading=reading(rows),
         remarks=tuple(remarks),
         seconds=time.monotonic() - begin,
+        cpu_seconds=time.process_time() - cpu,
+        peak_bytes=peak_memory(),
         interrupted=interrupted,
     )
 

@@ -126,6 +126,10 @@ def notes(run: TimingRun) -> list[str]:
             "!: other work had the core in between; the figures are CPU time, and the time on "
             "the wall (in the JSON) says nothing about the kernel"
         )
+    lines.append(
+        f"the run took {run.cpu_seconds:.0f} s of CPU in {run.seconds:.0f} s, and at most "
+        f"{run.peak_bytes / 2**30:.2g} GiB"
+    )
     return lines + list(run.remarks)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -42,6 +43,16 @@ def free_memory() -> int:
     import psutil
 
     return int(psutil.virtual_memory().available)
+
+
+def peak_memory() -> int:
+    """The most bytes that this process ever held; 0 where nobody says."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _built_with(flag: str) -> bool:

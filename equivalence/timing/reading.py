@@ -131,7 +131,7 @@ def _quantised(dtype: str, rows: Sequence[Row]) -> Iterator[str]:
             best = min((other.time for other in alike if other.time), key=lambda t: t.minimum)
             if ratio > 1 and row.time is not None and row.over_floor is not None:
                 told.append(
-                    f"{row.over_floor:.2g} times it at {row.sizes['num_kv_heads']} KV heads "
+                    f"{_times(row.over_floor)} times it at {row.sizes['num_kv_heads']} KV heads "
                     f"({best.ratio(row.time):.2g}x as fast as the fastest)"
                 )
         if told:
@@ -171,8 +171,12 @@ def _listed(found: Sequence[Saving]) -> str:
 def _fastest(rows: Sequence[Row]) -> str:
     row = min(rows, key=lambda row: row.time.minimum if row.time is not None else 0.0)
     assert row.time is not None
-    multiple = "" if row.over_floor is None else f", {row.over_floor:.2g} times the floor"
+    multiple = "" if row.over_floor is None else f", {_times(row.over_floor)} times the floor"
     return f"{row.subject}, {row.time.minimum * 1e3:.3g} ms{multiple}"
+
+
+def _times(number: float) -> str:
+    return f"{number:.2g}" if number < 100 else f"{number:,.0f}"
 
 
 def _dtypes(rows: Sequence[Row]) -> list[str]:

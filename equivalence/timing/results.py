@@ -166,4 +166,6 @@ class TimingRun:
     reading: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
     interrupted: bool = False
