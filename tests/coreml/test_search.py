@@ -48,7 +48,7 @@ def test_a_fault_that_is_mended_is_shouted_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "examples"), [("trace", 12), ("export", 6), ("trace_double", 6), ("trace_strict", 6)]
+    ("route", "examples"), [("trace", 8), ("export", 4), ("trace_double", 4), ("trace_strict", 4)]
 )
 def test_a_short_search_holds(route: str, examples: int) -> None:
     """With the known faults declared; every law judges something."""

@@ -13,7 +13,10 @@ import pytest
 from equivalence.report.json import from_json
 
 Start = Callable[..., subprocess.Popen[str]]
-CHECK = ("check", "kernels.py:interleaved", "--examples", "25", "--law", "agrees-with-float64")
+CHECK = (
+    "check", "kernels.py:interleaved", "--examples", "25", "--dtype", "float32",
+    "--law", "agrees-with-float64",
+)  # fmt: skip
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 
 

@@ -37,7 +37,7 @@ from backends import NAME as backend
 from strategies import NAME as strategy
 
 test_attention = equivalence.conformance(
-    attention, causal="lower_right", dtypes=["bfloat16"], examples=25
+    attention, causal="lower_right", dtypes=["bfloat16"], examples=12
 )
 
 def test_own_folders():
@@ -74,7 +74,9 @@ def test_right_kernel_passes_under_xdist(foreign: Path) -> None:
 
 
 def test_wrong_kernel_fails_without_the_plugin(foreign: Path) -> None:
-    result = run(foreign, "repeat(1, group, 1, 1)", "-p", "no:equivalence.plugin")
+    result = run(
+        foreign, "repeat(1, group, 1, 1)", "-p", "no:equivalence.plugin", "-k", "agrees or own"
+    )
     assert result.returncode == 1
     assert "test_attention[agrees-with-float64-bfloat16]" in result.stdout
     assert "head-mapping: query head 1 reads kv head 1, expected 0" in result.stdout
