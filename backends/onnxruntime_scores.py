@@ -10,26 +10,28 @@ from typing import Any, Final
 import numpy as np
 
 from equivalence.backends.onnx_node import run_node
-from equivalence.backends.onnxruntime_attention import FACTS
+from equivalence.backends.onnxruntime_attention import FACTS, LOWEST
 from equivalence.case import AttentionCase
 from equivalence.declaration import KnownFault
 from equivalence.declaration import attention as declare
 from equivalence.dtypes import Array
-from equivalence.masks import Mask
 
-FINITE: Final = KnownFault(
-    law="agrees-with-float64",
-    trouble="outside-bound",
-    case=AttentionCase(
-        kv_len=2, causal="upper_left", values="steps",
-        mask=Mask(form="float", hidden="finfo.min", empty_rows=1),
-    ),
-    note=(
-        "mode 2 holds the lowest finite number, not -inf, where is_causal or a False hides: a "
-        "mask with that number ties with it, and a row without keys looks as if it saw them all"
-    ),
-    where={"mask.hidden": ("finfo.min",)},
-)  # fmt: skip
+NOTE: Final = (
+    "mode 2 holds the lowest finite number, not -inf, where is_causal or a False hides: a mask "
+    "with that number ties with it, and a row without keys looks as if it saw them all"
+)
+
+
+def _tie(law: str, trouble: str, case: AttentionCase) -> KnownFault:
+    where = {"mask.hidden": ("finfo.min",)}
+    return KnownFault(law=law, trouble=trouble, case=case, note=NOTE, where=where)
+
+
+LOWEST_CAUSAL: Final = AttentionCase(kv_len=2, causal="upper_left", values="steps", mask=LOWEST)
+TIES: Final = (
+    _tie("agrees-with-float64", "outside-bound", LOWEST_CAUSAL),
+    _tie("causality", "future-keys", LOWEST_CAUSAL.but(q_len=2, values="ramp")),
+)
 
 
 def _softmax(scores: Array) -> Array:
@@ -83,7 +85,7 @@ def _of_mode(mode: int) -> Any:
     if mode < 2:  # the mask is added here
         about["known_faults"] = ()
     if mode == 2:
-        about |= {"known_faults": (FINITE,), "masked_rows": None}
+        about |= {"known_faults": TIES, "masked_rows": None}
     return declare(**about)(made)
 
 

@@ -142,3 +142,66 @@ def test_what_onnx_runtime_refuses_is_said_in_one_line():
     mask = np.ones((1, 1, 1, 2), bool)
     with pytest.raises(RuntimeError, match=r"^ONNX Runtime: inconsistent q_sequence_length"):
         onnxruntime_attention.attention(x, x, x, attn_mask=mask)
+
+
+def attention_node(by, *, past, given_mask=None, **attributes):
+    """Attention of zeros with values 0, 1, 2, ...: the mean position of what each query sees."""
+    from equivalence.backends.onnx_node import run_node
+
+    queries, length = attributes.pop("queries"), attributes.pop("length")
+    query = np.zeros((1, 1, queries, 4), np.float32)
+    key = np.zeros((1, 1, length, 4), np.float32)
+    value = key + np.arange(length, dtype=np.float32)[:, None]
+    inputs = {
+        "Q": query, "K": key[:, :, past:], "V": value[:, :, past:], "attn_mask": given_mask,
+        "past_key": key[:, :, :past], "past_value": value[:, :, :past],
+    }  # fmt: skip
+    outputs = ("Y", "present_key", "present_value")
+    return run_node("Attention", inputs, outputs, opset=23, by=by, **attributes)[0][0, 0, :, 0]
+
+
+def test_onnx_runtime_still_ignores_is_causal_for_one_query_behind_a_past():
+    """With two new keys, the query stands on the first of them: it may see past and that one."""
+    asked = {"past": 1, "queries": 1, "length": 3, "is_causal": 1}
+    assert attention_node("reference", **asked) == [0.5]
+    assert attention_node("onnxruntime", **asked) == [1.0]
+    asked = {"past": 1, "queries": 2, "length": 3, "is_causal": 1}  # two queries are right
+    assert attention_node("onnxruntime", **asked).tolist() == [0.5, 1.0]
+
+
+def test_onnx_runtime_still_refuses_masks_that_the_operator_broadcasts_or_pads():
+    for shape in ((1, 1, 1, 3), (1, 1, 2, 2)):
+        mask = np.ones(shape, bool)
+        asked = {"past": 1, "queries": 2, "length": 3, "given_mask": mask}
+        assert attention_node("reference", **asked).shape == (2,)
+        with pytest.raises(RuntimeError, match="inconsistent"):
+            attention_node("onnxruntime", **asked)
+
+
+def test_the_reference_evaluator_still_caps_the_scores_of_mode_0():
+    """Mode 0 is the product of queries and keys; the softcap is for mode 1."""
+    from equivalence.backends.onnx_node import run_node
+
+    one = np.full((1, 1, 1, 1), 3.0, np.float32)
+    inputs = {"Q": one, "K": one, "V": one}
+    outputs = ("Y", "", "", "qk_matmul_output")
+    asked = {"opset": 23, "scale": 1.0, "softcap": 2.0, "qk_matmul_output_mode": 0}
+    product = run_node("Attention", inputs, outputs, **asked)[1]
+    assert product.item() == 9.0
+    capped = run_node("Attention", inputs, outputs, by="reference", **asked)[1]
+    assert capped.item() == pytest.approx(2 * np.tanh(4.5))
+
+
+def test_what_a_row_without_keys_holds_in_group_query_attention_depends_on_the_path():
+    from equivalence.backends import onnxruntime_gqa
+
+    for dtype, length, softcap, zero in (
+        (np.float32, 2, None, True),
+        (np.float32, 1, None, False),
+        (np.float32, 2, 5.0, False),
+        (np.float16, 2, None, False),
+    ):
+        x = np.ones((1, 1, length, 8), dtype)
+        mask = np.full((1, 1, 1, length), -np.inf, dtype)
+        made = onnxruntime_gqa.attention(x[:, :, :1], x, x, attn_mask=mask, softcap=softcap)
+        assert (made == 0).all() if zero else np.isnan(made).all()
