@@ -93,7 +93,9 @@ def furnish(folder: Path, command: str) -> None:
             make(path)
     if "shard-" in command and (folder / "run.json").exists():
         shutil.copy(folder / "run.json", folder / "shard-1.json")
-    for name in ("examples", "benchmarks", "docs", "tests", "equivalence", "pyproject.toml"):
+    if "docs/" in command and not (folder / "docs").exists():
+        shutil.copytree(ROOT / "docs", folder / "docs")  # it may be written to
+    for name in ("examples", "benchmarks", "tests", "equivalence", "pyproject.toml"):
         if name in command and not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
 
