@@ -1,7 +1,9 @@
-"""Pages that mkdocs makes while it builds: backends, from their declarations, and contributing."""
+"""What mkdocs does while it builds: the pages of backends and contributing, and outward links."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,17 @@ def on_files(files: Files, config: Any) -> Files:
     text = (Path(config.config_file_path).parent / "CONTRIBUTING.md").read_text("utf-8")
     files.append(File.generated(config, "contributing.md", content=text.replace("](docs/", "](")))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Links to files of the repository, which the site does not hold, become their text."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def told(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, match[2]))
+        return match[1] if target.startswith("../") else match[0]
+
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)", told, markdown)
 
 
 def backends() -> str:
