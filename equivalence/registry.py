@@ -192,7 +192,9 @@ OURS: Final = (
     _runtime("triton.decode", "triton_attention:decode", "triton", **COMPILES),
     _runtime("triton.split_kv", "triton_attention:split_kv", "triton", **COMPILES),
     _runtime("mla.triton_absorbed", "triton_attention:absorbed", "triton", kind="mla", aborts=True),
-    _runtime("executorch.xnnpack", "executorch_xnnpack:xnnpack", "executorch", **COMPILES),
+    _runtime(
+        "executorch.xnnpack", "executorch_xnnpack:xnnpack", "executorch", **COMPILES, slow=True
+    ),
     _ours("inductor.spelled_out", "inductor_compiled:spelled_out", **INDUCTOR),
     _ours("inductor.flex_attention", "inductor_compiled:flex", **INDUCTOR),
     _runtime("transformers.eager", "transformers_attention:eager", "transformers"),

@@ -31,7 +31,7 @@ from equivalence.cli.options import (
 
 # Of each backend, where no target is named: there are dozens, some of which convert every case.
 EXAMPLES_FOR_ALL: Final = 25
-SECONDS_FOR_ALL: Final = 6.0
+SECONDS_FOR_ALL: Final = 4.0
 
 
 def check(

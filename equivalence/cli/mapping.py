@@ -14,6 +14,7 @@ from equivalence.request import Progress, Request
 
 EXAMPLES: Final = 10
 KINDS: Final = ("attention", "rotary")
+PATIENCE: Final = 100.0  # seconds of one call: some take minutes
 
 
 def write_map(
@@ -49,7 +50,7 @@ def write_map(
     from equivalence.semantics.asking import ask_all
 
     unavailable: dict[str, str] = {}
-    names = list(dict.fromkeys(targets or available(set(KINDS), unavailable)))
+    names = list(dict.fromkeys(targets or available(set(KINDS), unavailable, patience=PATIENCE)))
     request = Request(
         examples=EXAMPLES if examples is None else examples,
         seconds=seconds,

@@ -61,17 +61,20 @@ def targets_of(
             target.close()
 
 
-def available(kinds: Container[str] | None, unavailable: dict[str, str]) -> Iterator[str]:
+def available(
+    kinds: Container[str] | None, unavailable: dict[str, str], *, patience: float = 0.0
+) -> Iterator[str]:
     """The registered names of these kinds (None: all) that can run here.
 
-    Why others of them cannot goes to ``unavailable``.
+    Why others of them cannot goes to ``unavailable``. Slow ones are among those, but for the ones
+    whose calls take fewer seconds than ``patience``.
     """
     from equivalence.registry import entries
 
     for name, backend in entries().items():
         if kinds is None or backend.kind in kinds:
             usable = backend.available()
-            if usable is True and backend.slow:
+            if usable is True and backend.slow and backend.patience >= patience:
                 usable = "slow: it runs when it is named"
             if usable is True:
                 yield name

@@ -14,6 +14,7 @@ from .judging import loaded
 NAMES = (
     "openvino.sdpa",
     pytest.param("openvino.sdpa_default", marks=pytest.mark.slow),
+    pytest.param("jax.dot_product_attention", marks=pytest.mark.slow),
     "transformers.eager",
     "transformers.sdpa",
     "transformers.flex",
