@@ -68,6 +68,9 @@ def time(
         Path | None,
         typer.Option(metavar="DIR", help="Draw it there, one PNG and one SVG for each dtype."),
     ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Say which steps share the cache's memory or copy it.")
+    ] = False,
     torch: Annotated[
         str | None,
         typer.Option(metavar="VERSION", help="The same table again, under another torch."),
@@ -110,6 +113,7 @@ def time(
             history=history,
             against=against,
             figures=figures,
+            trace=trace,
             torch=torch,
         )
     )

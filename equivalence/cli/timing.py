@@ -29,6 +29,7 @@ from equivalence.report.timing import (
     notes,
     timing_report,
     timing_tables,
+    trace_lines,
 )
 from equivalence.request import Progress
 from equivalence.timing.history import append, changes, earlier_run, same_machine
@@ -62,6 +63,7 @@ class Asked:
     history: Path | None = None
     against: Path | None = None
     figures: Path | None = None
+    trace: bool = False
     torch: str | None = None
 
 
@@ -73,6 +75,8 @@ def run(asked: Asked) -> int:
         printer = Printer()
         done = _under_another_torch(asked) if asked.torch is not None else _measured(asked)
         _print(printer, done)
+        if asked.trace:
+            printer.lines(("", line) for line in trace_lines(done))
         if before is not None:
             printer.lines(("", line) for line in change_lines(
                 changes(done, before), same_machine(done, before)))  # fmt: skip

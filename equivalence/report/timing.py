@@ -133,6 +133,25 @@ def notes(run: TimingRun) -> list[str]:
     return lines + list(run.remarks)
 
 
+def trace_lines(run: TimingRun) -> list[str]:
+    """The steps of each formulation that share the cache's memory and that copy it, once each.
+
+    Of each, the row with the most steps that copy: at other sizes there may be none.
+    """
+    lines = []
+    for subject in dict.fromkeys((row.subject, row.dtype) for row in run.rows):
+        rows = [row for row in run.rows if (row.subject, row.dtype) == subject and row.time]
+        if not rows:
+            continue
+        row = max(rows, key=lambda row: len(row.allocation.copies))
+        known = row.allocation
+        steps = [f"{step} shares" for step in known.shares]
+        steps += [f"{step} copies" for step in known.copies]
+        told = "; ".join(steps) if known.traced else "its steps cannot be followed"
+        lines.append(f"{' '.join(subject)}: {told or 'it is read where it lies'}")
+    return lines
+
+
 def bandwidth_line(bandwidth: Bandwidth, threads: int) -> str:
     """The measured bandwidth, in one line."""
     known = "assumed to hold" if bandwidth.assumed else "holds"

@@ -22,7 +22,8 @@ def profiled(
     """What one call allocates, which steps copy the cache, and which kernels ran.
 
     operands: the tensors that hold the cache. Other libraries' memory is not seen: the bytes are
-    None, unless the call used torch or numpy after all.
+    None, unless the call used torch or numpy after all. Where no step can be followed (compiled
+    code), ``traced`` is False, and the bytes are all that is known.
     """
     allocated, peak, profile = _torch_memory(call, device)
     kernels = _kernels(profile, device)
@@ -37,7 +38,16 @@ def profiled(
         return seen, kernels
     from equivalence.timing.traced import LARGE, traced
 
-    steps = traced(call, tensors)
+    try:
+        steps = traced(call, tensors)
+    except Exception:  # compiled code and operators of a higher order refuse every dispatch mode
+        return Allocation(allocated=allocated, peak=peak), kernels
+    if not steps.reads and not steps.copies and not steps.parts:
+        # Nobody read the cache, and yet there was an answer: another runtime was given its memory.
+        known = allocated >= PYTHON_NOISE
+        return Allocation(
+            allocated=allocated if known else None, peak=peak if known else None
+        ), kernels
     copies = list(dict.fromkeys(steps.copies))
     copies += _copies_inside(profile, steps.reads, LARGE * steps.elements)
     return Allocation(

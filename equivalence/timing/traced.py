@@ -25,7 +25,8 @@ LARGE: Final = 0.5  # of one operand of the cache: less is bookkeeping
 class StorageTrace(TorchDispatchMode):
     """Records what each step does to tensors that hold the cache, or what was made of it.
 
-    reads: the products and sums that were given it: operator, and the shapes of its tensors.
+    parts: small pieces that were made of it. reads: the products and sums that were given it:
+    operator, and the shapes of its tensors.
     """
 
     def __init__(self, operands: Iterable[Tensor]) -> None:
@@ -37,7 +38,7 @@ class StorageTrace(TorchDispatchMode):
         self.elements = min((n for n in numbers if 4 * n >= max(numbers)), default=0)
         self.copies: list[str] = []
         self.shares: list[str] = []
-        self.copied = 0
+        self.copied = self.parts = 0
         self.reads: set[tuple[str, tuple[tuple[int, ...], ...]]] = set()
 
     def __torch_dispatch__(
@@ -72,6 +73,8 @@ class StorageTrace(TorchDispatchMode):
                 self._alive.append(result)
                 self.copies.append(f"{name} {shape}")
                 self.copied += result.numel() * result.element_size()
+            else:
+                self.parts += 1
 
 
 def traced(call: Callable[[], Any], operands: Iterable[Tensor]) -> StorageTrace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,11 @@ def test_decode_from_the_table_to_the_files(capsys: Capture, folder: Path) -> No
     pytest.importorskip("matplotlib", reason="needs the extra `report`")
     asked = ["time", "decode", "torch.repeat_kv", "torch.fused_grouped", "kernels.py:right", *SMALL,
              "--kv-heads", "4,2,1", "--history", "times.jsonl"]  # fmt: skip
-    assert cli.run([*asked, "--json", "run.json", "--figures", "drawn"]) == 0
+    assert cli.run([*asked, "--json", "run.json", "--figures", "drawn", "--trace"]) == 0
     shown = capsys.readouterr().out
+    (traced,) = re.findall("^torch.repeat_kv float32: (.*)$", shown, re.MULTILINE)
+    assert "expand 1x2x2x64x16 shares" in traced
+    assert "clone 1x2x2x64x16 copies" in traced
     assert "kv heads" in shown
     assert "x floor" in shown
     assert "GB/s from memory" in shown

@@ -143,3 +143,30 @@ def test_a_copy_inside_a_kernel_is_seen():
     row = row_of(LocalTarget.of(kernel, name="k"))
     assert row.allocation.copies == ("copy_ 1x2x256x64 inside equivalence_test::attention",)
     assert row.materialises is True
+
+
+def test_what_refuses_to_be_followed_is_known_by_its_bytes():
+    class Compiled:
+        """Stands for compiled code, which no dispatch mode can look into."""
+
+        def __call__(self, query, key, value):
+            if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
+                raise NotImplementedError("no rule registered for this mode")
+            return entries()["torch.repeat_kv"].load().function(query, key, value)
+
+    row = row_of(LocalTarget.of(Compiled(), name="k"))
+    assert not row.allocation.traced
+    assert row.materialises is True
+
+
+def test_a_runtime_behind_torch_tensors_is_not_said_to_copy_nothing():
+    def kernel(query, key, value):
+        """Takes torch's memory, as other runtimes do, and answers without torch."""
+        wide = key.detach().numpy()
+        weights = np.ones((1, 8, 1, 256), np.float32) / 256
+        del wide
+        return weights[..., :64]
+
+    row = row_of(LocalTarget.of(kernel, name="k"))
+    assert row.allocation.allocated is None
+    assert row.materialises is None
