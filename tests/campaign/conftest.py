@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -192,6 +193,36 @@ class Breaking(Executor):
         else:
             future.set_result(fn(*args))
         return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        pass
+
+
+class FallingTogether(Executor):
+    """Breaks as a pool of processes does: what is on its way together falls together."""
+
+    def __init__(self, fatal: Callable[[Shard], bool]) -> None:
+        self.fatal = fatal
+        self.broken = False
+        self.waiting: list[tuple[Future[Any], Callable[..., Any], str]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.broken:
+            raise BrokenProcessPool("a process died")
+        future: Future[Any] = Future()
+        self.waiting.append((future, fn, args[0]))
+        if len(self.waiting) == 1:
+            threading.Timer(0.05, self._finish).start()
+        return future
+
+    def _finish(self) -> None:
+        together, self.waiting = self.waiting, []
+        self.broken = any(self.fatal(msgspec.json.decode(t, type=Shard)) for _, _, t in together)
+        for future, fn, text in together:
+            if self.broken:
+                future.set_exception(BrokenProcessPool("a process died"))
+            else:
+                future.set_result(fn(text))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         pass

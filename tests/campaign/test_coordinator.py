@@ -15,7 +15,7 @@ from equivalence.campaign.ledger import LineJson
 from equivalence.campaign.plan import Shard
 from equivalence.campaign.shard import empty_report
 
-from .conftest import Bench, Breaking, explained, plan, raw, searched
+from .conftest import Bench, Breaking, FallingTogether, explained, plan, raw, searched
 
 
 def ids(bench: Bench) -> Counter[str]:
@@ -81,7 +81,7 @@ def test_a_lost_worker_costs_nothing_but_its_time(bench):
 def test_a_shard_that_ends_every_worker_is_given_up_and_takes_no_other_with_it(bench):
     asked = plan(shards=8)
     poison = "1:one:0"
-    tally = bench.run(asked, make=lambda: Breaking(lambda shard: shard.id == poison)).tally
+    tally = bench.run(asked, make=lambda: FallingTogether(lambda s: s.id == poison)).tally
     assert ids(bench) == expected(asked)
     assert set(tally.lost) == {poison}
     assert tally.lost[poison].startswith(f"given up after {MOST_ATTEMPTS} attempts: Broken")
