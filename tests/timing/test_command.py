@@ -10,6 +10,7 @@ import pytest
 
 from equivalence import cli
 from equivalence.report.json import from_json
+from equivalence.timing.history import earlier_run, same_machine
 
 KERNELS = """
 import torch
@@ -89,8 +90,9 @@ def test_decode_from_the_table_to_the_files(capsys: Capture, folder: Path) -> No
     assert cli.run(again) == 0
     assert "9 rows compared" in capsys.readouterr().out
     assert len((folder / "times.jsonl").read_text().splitlines()) == 2
-    assert cli.run([*asked, "--against", "run.json"]) == 0
-    assert "not the same machine" not in capsys.readouterr().out
+    earlier = earlier_run(folder / "run.json", "decode")
+    assert earlier == report.timing
+    assert same_machine(earlier, earlier) == []
 
 
 def test_a_wrong_answer_gets_no_time(capsys: Capture) -> None:
