@@ -180,6 +180,8 @@ def _lengths(
         return kv_len, int(_pick(rng, sorted(fitting or domain.q_lens)))
     least, most = domain.q_len
     most = most if domain.longer_queries else max(least, min(most, kv_len))
+    if level == "one query":
+        return kv_len, least
     if level == "as many queries":
         if domain.kv_lens is None:
             kv_len = min(kv_len, max(least, most))
