@@ -8,17 +8,11 @@ from typing import Any
 import mlx.core as mx
 
 from equivalence.backends.head_folding import group_size_of
-from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
 from equivalence.declaration import rotary as declare_rotary
 from equivalence.errors import Unsupported
 
 DTYPES = ("float32", "float16", "bfloat16")
-
-
-def supports(case: AttentionCase) -> bool | str:
-    """True, or why not."""
-    return True if case.kv_len else "there is no key"
 
 
 @declare(
@@ -30,7 +24,6 @@ def supports(case: AttentionCase) -> bool | str:
     masked_rows="uniform_or_nan",
     deterministic=True,
     grouped=True,
-    supports=supports,
     arrays="mlx",
 )
 def attention(
@@ -47,11 +40,9 @@ def attention(
 
     query ``[B, H, Sq, D]``, key ``[B, Hkv, Skv, D]``, value ``[B, Hkv, Skv, Dv]`` ->
     ``[B, H, Sq, Dv]``. A row without a key is the mean of the values under a bool mask, and NaN
-    under a mask of -inf.
+    under a mask of -inf; no key at all gives zeros.
     """
     group_size_of(query.shape[1], key.shape[1])
-    if key.shape[2] == 0:
-        raise Unsupported("there is no key")
     if causal and mask is not None:
         raise Unsupported("mask is one array, or the word causal")
     return mx.fast.scaled_dot_product_attention(
