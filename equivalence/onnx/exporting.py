@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.converters.axes import DynamicShapes
 from equivalence.converters.exporting import exported
-from equivalence.coreml.conversion import argument_names
+from equivalence.coreml.conversion import argument_names, conversion_noise_kept
 from equivalence.errors import require
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def model_of(
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with conversion_noise_kept():
             program = exported(module, example_inputs, names, dynamic_shapes or {})
             made = torch.onnx.export(
                 program, dynamo=True, opset_version=int(target.removeprefix("opset")), verbose=False

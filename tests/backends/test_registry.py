@@ -144,3 +144,14 @@ def test_listing_the_names_imports_nothing_heavy():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["onnxruntime.gqa", "rotary.onnxruntime", "onnx.export"])
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(name, monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda module: None)
+    backend = next(b for b in registry.OURS if b.name == name)
+    said = backend.available()
+    assert said.startswith("onnx and onnxruntime")
+    assert said.endswith("not installed: pip install 'attention-equivalence[onnx]'")
+    with pytest.raises(InvalidRequest, match=name):
+        backend.load()
