@@ -17,6 +17,7 @@ from equivalence.latent.case import MlaCase
 from equivalence.latent.domain import MlaDomain
 from equivalence.latent.subject import MlaSubject
 from equivalence.outcome import Outcome, Target
+from equivalence.profiles import Profile, profile_for
 from equivalence.rope.domain import RotaryDomain
 from equivalence.rope.subject import RotarySubject
 from equivalence.subject import Subject
@@ -61,6 +62,10 @@ class ConverterSubject:
     def declared(self) -> Declaration:
         """The declaration of the target."""
         return self.target.declaration
+
+    def profile(self, dtype: str) -> Profile:
+        """The precision profile that judges ``dtype``."""
+        return profile_for(dtype, self.target.declaration.profile)
 
     def inputs(self, case: ConverterCase) -> ConverterInputs:
         """What the target is called with."""

@@ -102,3 +102,19 @@ def test_an_unknown_opset_is_named():
 
     with pytest.raises(InvalidRequest, match="target='opset17' is not one of opset18, opset23"):
         model_of(torch.nn.Identity(), (torch.zeros(1),), target="opset17")
+
+
+def test_a_case_of_a_converter_can_be_replayed(tmp_path, capsys):
+    """Without an export: the module itself stands for what was converted."""
+    from equivalence.cli import run
+
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import equivalence\n"
+        "@equivalence.converter(dtypes=['float32'], profile='graph')\n"
+        "def convert(module, example_inputs):\n"
+        "    return module\n"
+    )
+    case = "ConverterCase(formulation='sdpa_gqa', num_kv_heads=2, group_size=2)"
+    assert run(["replay", f"{path}:convert", case]) == 0
+    assert "holds" in capsys.readouterr().out
