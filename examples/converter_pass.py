@@ -1,7 +1,7 @@
 """A graph pass for coremltools, gated: a right version, and one that forgets to look.
 
-    equivalence check examples/converter_pass.py:careful --examples 6      holds
-    equivalence check examples/converter_pass.py:careless --examples 6     scale: ...
+    equivalence check examples/converter_pass.py:careful --examples 25      holds
+    equivalence check examples/converter_pass.py:careless --examples 25     scale: ...
 
 The pass moves a scale from the scores to the queries, `(q @ k) * c` to `(q * c) @ k`, which saves
 a pass over the scores. The careless one leaves the product behind, and so scales twice.

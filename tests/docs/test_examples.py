@@ -58,10 +58,10 @@ def test_the_triton_kernel_loses_the_last_key_of_a_full_block():
 
 @pytest.mark.slow
 def test_the_careless_pass_is_caught_and_the_careful_one_holds():
-    wrong = check("converter_pass.py:careless", "--examples", "8")
+    wrong = check("converter_pass.py:careless", "--examples", "25")
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
     assert "cause     scale:" in wrong.stdout
-    right = check("converter_pass.py:careful", "--examples", "8")
+    right = check("converter_pass.py:careful", "--examples", "25")
     assert right.returncode == 0, right.stdout + right.stderr
 
 
