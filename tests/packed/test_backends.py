@@ -7,7 +7,9 @@ from equivalence.engine import Request, check_target
 from equivalence.registry import entries
 
 torch.set_num_threads(1)
-KERNELS = sorted(name for name, b in entries().items() if b.kind in ("varlen", "paged"))
+KERNELS = sorted(
+    name for name, b in entries().items() if b.kind in ("varlen", "paged") and not b.unverified
+)
 
 
 @pytest.mark.parametrize("name", KERNELS)

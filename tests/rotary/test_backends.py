@@ -15,7 +15,12 @@ from equivalence.rope.inputs import rotary_inputs
 from equivalence.rope.reference import rotary
 from equivalence.rope.scaling import RopeScaling
 
-NAMES = [name for name, backend in entries().items() if backend.kind == "rotary"]
+# Those in torch: other runtimes, which know no scaling, have tests of their own (tests/runtimes).
+NAMES = [
+    name
+    for name, backend in entries().items()
+    if backend.kind == "rotary" and set(backend.requires) <= {"transformers"}
+]
 SCALINGS = [None] + [
     RopeScaling(rope_type=name, factor=4.0, original_max_position_embeddings=64)
     for name in ("dynamic", "yarn", "llama3", "longrope")
