@@ -61,14 +61,14 @@ BOTH_ROUTES: Final = (
         {"formulation": FUSED, "target": (None, *TARGETS[3:])},
         formulation="sdpa",
     ),
+)
+TRACE_ONLY: Final = (
     _empty_row(
         "in float32, masked_fill with -inf becomes -3.4e38: a row that sees no key is an average, "
         "and NaN in torch",
         {"dtype": ("float32",)},
         target="iOS16",
     ),
-)
-TRACE_ONLY: Final = (
     KnownFault(
         law="state-writes-land",
         trouble="positions",
