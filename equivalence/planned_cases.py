@@ -9,6 +9,7 @@ from equivalence.kinds import Kind
 from equivalence.request import Request
 
 PAIRS_SHARE: Final = 3  # of so many examples, one may go to pairs of options unasked
+ENOUGH: Final = 60  # of fewer examples none does: even two options need some twenty cases
 
 
 def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Iterator[Any]:
@@ -16,7 +17,7 @@ def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Itera
     for case in request.first:
         if _fits(case, kind, domain):
             yield case
-    if kind.pairs is not None:
+    if kind.pairs is not None and (request.pairs or request.examples >= ENOUGH):
         covering = list(kind.pairs(domain, seed))
         if request.pairs or len(covering) * PAIRS_SHARE <= request.examples:
             yield from covering

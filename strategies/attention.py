@@ -24,7 +24,7 @@ LONG_CONTEXTS: Final = (129, 257, 512, 1025, 2048, 4096)
 TILES: Final = (16, 32, 64, 96, 128)
 LARGE_BATCHES: Final = (8, 11, 16, 17)
 MOST_SCORES: Final = 2**15
-MOST_NUMBERS: Final = 2**17  # in the keys of one case, for every query head and 8 queries
+MOST_NUMBERS: Final = 2**16  # in the keys of one case, for every query head and 8 queries
 MASK_PATTERNS: Final = (
     "padding",
     "random",

@@ -13,8 +13,7 @@ from equivalence.cli import run
 
 RECIPE = Recipe.of_model("exaone-4.0-1.2b", layers=1, context=32)
 FORMULATIONS = (
-    "repeat_kv", "q_fold_decode", "q_fold_prefill", "broadcast", "einsum", "sdpa_repeat_kv",
-    "sdpa_fold",
+    "repeat_kv", "q_fold_decode", "q_fold_prefill", "einsum", "sdpa_fold",
 )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ def test_a_disk_that_fills_up_leaves_the_old_report(start: Start, folder: Path) 
     assert not list(folder.glob(".report*"))
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_folder(start: Start, folder: Path) -> None:
     arguments = (*CHECK, "--json", "report.json", "--database", "failing", "--script", "scripts")
     runs = [start(*arguments), start(*arguments)]

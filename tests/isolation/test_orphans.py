@@ -76,6 +76,7 @@ def test_killing_the_parent_kills_server_and_worker(kernel):
         assert process.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_killing_the_parent_of_a_spawned_worker_kills_it():
     process, others = started(f"""
         target = IsolatedTarget("{HERE}/kernels.py:loops", method="spawn")
@@ -133,6 +134,7 @@ def test_a_new_server_takes_the_place_of_a_dead_one():
     target.close()
 
 
+@pytest.mark.slow
 def test_spawned_workers_work_alike():
     inputs = attention_inputs(AttentionCase())
     limits = Limits(seconds=1.0)

@@ -14,7 +14,7 @@ from equivalence.engine import Request, check_target
 from equivalence.laws import LAWS, all_laws
 from equivalence.subject import Subject
 
-EXAMPLES = 40
+EXAMPLES = 28
 
 # law: (broken kernel, dtype in which it must be seen, kinds of trouble)
 CAUGHT = {
@@ -103,8 +103,9 @@ def test_only_this_law_sees_the_fault(law: str) -> None:
     assert result.held is False
 
 
-@pytest.mark.parametrize("kernel", ["right", "right_lse"])
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kernel", "dtype"), [("right", "float32"), ("right", "bfloat16"), ("right_lse", "float16")]
+)
 def test_right_kernel_keeps_every_law(kernel: str, dtype: str) -> None:
     result = check(kernel, dtype, examples=12)  # tests/backends/test_laws.py has many more
     assert [f.trouble for f in result.failures] == []
