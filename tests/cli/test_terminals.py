@@ -109,7 +109,11 @@ def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     finished = subprocess.run(
-        [*COMMAND, "backends", "--brief"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        [*COMMAND, "backends", "--brief"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     os.close(writing)
     assert (finished.returncode, finished.stderr) == (141, "")
