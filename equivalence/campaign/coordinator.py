@@ -24,7 +24,7 @@ CRASHES: Final = ("crash", "hang", "memory")
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Where a campaign stands."""
+    """Where a campaign stands; unreached: targets with laws of which no shard was finished."""
 
     finished: int = 0
     resumed: int = 0
@@ -36,12 +36,14 @@ class Tally:
     faults: dict[tuple[str, str, str], str] = field(default_factory=dict)
     verdicts: dict[str, set[bool | None]] = field(default_factory=dict)
     crashed: bool = False
+    unreached: list[str] = field(default_factory=list)
 
     @property
     def held(self) -> bool:
-        """Whether every target was judged and held."""
+        """Whether every target of the plan was judged, with all of its laws, and held."""
         verdicts = self.verdicts.values()
-        return bool(verdicts) and all(True in v and False not in v for v in verdicts)
+        judged = bool(verdicts) and not self.unreached
+        return judged and all(True in v and False not in v for v in verdicts)
 
 
 @dataclass(slots=True)
@@ -101,7 +103,17 @@ class Campaign:
                     return self.tally
                 self._collect()
         finally:
+            self.tally.unreached = self._unreached()
             self.pool.close()
+
+    def _unreached(self) -> list[str]:
+        """The targets with laws of which no shard was finished, in the plan's order."""
+        reached = {shard_id.split(":", 1)[1] for shard_id in self._done}  # whatever the seed
+        return [
+            planned.target
+            for planned in self.plan.targets
+            if any(f"{planned.target}:{n}" not in reached for n in range(len(planned.groups)))
+        ]
 
     def _fill(self, shards: Iterator[Shard]) -> None:
         """Keep every worker busy, with one shard waiting for each."""

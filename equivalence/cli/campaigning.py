@@ -109,6 +109,10 @@ def _run(
         printer.line(f"  {replay}")
     for shard, why in sorted(tally.lost.items()):
         printer.line(f"shard {shard}: {why}", "broken")
+    printer.lines(
+        ("broken", f"{target}: its turn did not come for every law: nothing was judged of the rest")
+        for target in tally.unreached
+    )
     if cases is not None:
         printer.lines(("quiet", text) for text in sorted(cases.remarks))
     share = percent((tally.worked - before) / max(1e-9, wall * workers))

@@ -65,6 +65,15 @@ def test_time_that_is_over_starts_nothing_and_ends(bench):
     assert (tally.finished, bench.lines()) == (0, [])
 
 
+@pytest.mark.parametrize(("shards", "unreached"), [(1, ["one", "two"]), (3, ["two"]), (4, [])])
+def test_a_target_whose_turn_never_came_does_not_hold(bench, shards, unreached):
+    asked = plan("one", "two", shards=shards, groups=2)
+    tally = bench.run(asked).tally
+    assert (tally.unreached, tally.held) == (unreached, not unreached)
+    resumed = bench.run(asked, resume=True).tally
+    assert (resumed.unreached, resumed.held) == (unreached, not unreached)
+
+
 def test_a_lost_worker_costs_nothing_but_its_time(bench):
     fatal = {"0:two:0", "1:one:0"}
 
