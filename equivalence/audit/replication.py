@@ -11,8 +11,6 @@ from equivalence.audit.flows import readers
 from equivalence.audit.graph import Graph, Op, Value
 from equivalence.audit.sites import BETWEEN, Site
 
-HEADS = ("key", "value")
-
 
 @dataclass(slots=True, kw_only=True)
 class Replication:

@@ -168,13 +168,6 @@ _lock = threading.Lock()
 _server: _Server | None = None
 
 
-def warm_up() -> None:
-    """Start the server without waiting for it: its imports run beside one's own."""
-    if DEFAULT_METHOD == "fork":
-        with _lock:
-            _running_server()
-
-
 def _running_server() -> _Server:
     global _server
     if _server is not None and _server.process.poll() is not None:

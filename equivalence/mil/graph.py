@@ -49,10 +49,6 @@ class Graph:
         """Whether the program keeps states."""
         return bool(self._states)
 
-    def output_types(self) -> tuple[str, ...]:
-        """MIL's names of the types of the results."""
-        return tuple(mil_type(var) for var in self.program.functions["main"].outputs)
-
     def make_state(self) -> dict[str, State]:
         """Every state of the program, filled with zeros as Core ML's ``make_state`` does."""
         made = {}

@@ -14,6 +14,7 @@ from equivalence.kinds import kind_named
 from equivalence.outcome import Outcome, Target
 from equivalence.semantics.questions import Question, questions
 
+UNNAMED: Final = "another number"  # which two runtimes may give without giving the same
 CLOSE: Final = 0.03  # of the largest number: meanings differ by far more, roundings by less
 
 
@@ -27,12 +28,11 @@ class Answer:
 
 @dataclass(slots=True, kw_only=True)
 class Map:
-    """Every answer: ``answers[place of the question][runtime]``; not_opened: who, and why."""
+    """Every answer: ``answers[place of the question][runtime]``."""
 
     names: list[str]
     asked: list[Question] = field(default_factory=list)
     answers: list[dict[str, Answer]] = field(default_factory=list)
-    not_opened: dict[str, str] = field(default_factory=dict)
 
     def camps(self, place: int) -> dict[str, list[str]]:
         """Meaning -> who holds it, the larger camps first."""
@@ -44,11 +44,14 @@ class Map:
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
     def shared(self, first: str, second: str) -> tuple[int, list[int]]:
-        """How many questions both answered, and those that they answered differently."""
+        """How many questions both answered, and those that they answered differently.
+
+        Two unnamed numbers are not compared, so such a question counts as neither.
+        """
         both, differ = 0, []
         for place, answers in enumerate(self.answers):
             one, other = answers.get(first, Answer()), answers.get(second, Answer())
-            if one.meaning and other.meaning:
+            if one.meaning and other.meaning and {one.meaning, other.meaning} != {UNNAMED}:
                 both += 1
                 if one.meaning != other.meaning:
                     differ.append(place)
@@ -119,7 +122,7 @@ def _meaning(outcome: Outcome, meanings: Mapping[str, Array], rows: slice) -> st
     looked = got[:, :, rows]
     if np.isnan(looked).any():
         return "NaN"
-    return "another number" if np.isfinite(looked).all() else "infinity"
+    return UNNAMED if np.isfinite(looked).all() else "infinity"
 
 
 def _alike(got: Any, expected: Array) -> bool:

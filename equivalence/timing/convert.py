@@ -34,7 +34,6 @@ WRITTEN: Final = (
     "q_fold_decode",
     "sdpa_fold",
 )
-EVALUATED: Final = CONVERTERS
 CONVERSIONS: Final = 3  # rounds over all conversions: each takes a good part of a second
 
 
@@ -183,7 +182,7 @@ def _graph(converted: Any) -> dict[str, float]:
 def convert_in_words(rows: Sequence[Row]) -> tuple[str, ...]:
     """Which formulations a converter repeats heads for, what it refuses, and the fastest."""
     lines = []
-    if any(row.subject.startswith(EVALUATED) for row in rows):
+    if any(row.subject.startswith(CONVERTERS) for row in rows):
         lines.append(
             "the graphs of coreml.trace and coreml.export are evaluated here, by MIL's documented "
             "meaning: these are not the times of a device"

@@ -131,7 +131,9 @@ def _verify(entry: Entry, step: Step, profile: str | None) -> None:
     )  # fmt: skip
     entry.used = max(verdict.used for _, verdict in parts)
     wrong = [f"{name}: {verdict.why}" for name, verdict in parts if not verdict.held]
-    entry.held, entry.why = not wrong, "; ".join(wrong)
+    broken = any(verdict.held is False for _, verdict in parts)
+    entry.held = False if broken else None if wrong else True
+    entry.why = "; ".join(wrong)
     if entry.held:
         entry.prepared = Prepared(
             call=step, cache=tuple(step.cached), answer=lambda result: _numbers(result)

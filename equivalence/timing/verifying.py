@@ -24,9 +24,12 @@ ROWS: Final = 64  # query rows that are judged at once under a causal mask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Whether an answer is within its bound, the worst part used, and what is wrong otherwise."""
+    """Whether an answer is within its bound, the worst part used, and what is wrong otherwise.
 
-    held: bool
+    held: None where the bound is so wide that most of the answer could be anything.
+    """
+
+    held: bool | None
     used: float = 0.0
     why: str = ""
 
@@ -81,19 +84,30 @@ class _Tally:
     why: str = ""
     worst: float = 0.0
     outside: int = 0
+    parts: int = 0
+    vacuous: int = 0
 
     def add(self, facts: Comparison) -> None:
         self.worst = max(self.worst, facts.used)
         self.outside += facts.outside
+        self.parts += 1
+        self.vacuous += facts.vacuous
 
     def verdict(self, total: int) -> Judged:
         why = self.why
+        if not why and not self.outside and 2 * self.vacuous > self.parts:
+            return Judged(held=None, why=vacuous(self.profile))
         if self.outside:
             why = (
                 f"wrong answer: {self.outside:,} of {total:,} elements are outside the bound of "
                 f"profile {self.profile.name}"
             )
         return Judged(held=not why, used=self.worst, why=why)
+
+
+def vacuous(profile: Profile) -> str:
+    """Why an answer that no bound contradicts is not said to be right."""
+    return f"not verified: the bound of profile {profile.name} allows any answer at this size"
 
 
 def _parts(operands: Mapping[str, Array], dtype: str, causal: bool) -> Iterator[_Part]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from equivalence.calling import LocalTarget
 from equivalence.declaration import attention as declare
+from equivalence.replay import case_text, parse_case
 from equivalence.report.semantics import axes_json, disagreements_json, map_page
-from equivalence.semantics.asking import Map, ask_all
+from equivalence.semantics.asking import UNNAMED, Map, ask_all
 from equivalence.semantics.questions import questions
 
 from .judging import loaded
@@ -53,7 +53,7 @@ def spelled(**choices: Any) -> LocalTarget:
         weights = scores.softmax(-1)
         if choices.get("zeros"):
             weights = torch.where((scores == -torch.inf).all(-1, keepdim=True), 0.0, weights)
-        return (weights @ value.float()).to(query.dtype)
+        return choices.get("times", 1) * (weights @ value.float()).to(query.dtype)
 
     return LocalTarget.of(kernel, name="+".join(map(str, choices)) or "plain")
 
@@ -101,6 +101,15 @@ def test_equal_meanings_agree_and_what_is_not_taken_has_a_reason() -> None:
     assert found.shared("plain", "copy")[0] > 10
 
 
+def test_numbers_without_a_name_are_not_taken_for_equal() -> None:
+    asked = [question for question in questions() if question.axis == "head order"]
+    found = ask_all([spelled(times=3), spelled(times=5, zeros=True), spelled()], asked)
+    names = ["times", "times+zeros", "plain"]
+    assert [meaning(found, "head order", name) for name in names[:2]] == [UNNAMED, UNNAMED]
+    assert found.shared("times", "times+zeros") == (0, [])
+    assert found.shared("times", "plain") == (1, [0])
+
+
 def dataclass_copy(target: LocalTarget) -> LocalTarget:
     return LocalTarget.of(target.function, name="copy")
 
@@ -128,4 +137,5 @@ def test_every_axis_is_asked_about() -> None:
         "rotary pairing", "large logits in float16",
     }  # fmt: skip
     for question in questions():
-        assert np.isfinite(len(repr(question.case)))
+        text = case_text(question.case)
+        assert case_text(parse_case(text)) == text

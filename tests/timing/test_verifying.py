@@ -54,6 +54,20 @@ def test_right_answers_hold_and_wrong_ones_do_not(dtype, shape, causal):
     assert found["nothing"].why.startswith("returned no array")
 
 
+def test_a_bound_that_allows_anything_verifies_nothing():
+    given = operands((1, 2, 1, 512, 4), "bfloat16")
+    given["query"] *= 64
+    given["key"] *= 64
+    right, _ = answer("torch.grouped_matmul", given, False)
+    found = judged({"right": (right, "full"), "far": (right + 1e6, "full")}, given, "bfloat16",
+                   causal=False)  # fmt: skip
+    assert found["right"].held is None
+    assert found["right"].why == (
+        "not verified: the bound of profile full allows any answer at this size"
+    )
+    assert found["far"].held is False
+
+
 @pytest.mark.parametrize(
     "name", ["varlen.one_by_one", "varlen.padded", "paged.gathered", "paged.page_by_page",
              "cache.contiguous", "cache.preallocated", "cache.paged", "numpy.split_kv"]
