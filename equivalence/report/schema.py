@@ -1,4 +1,4 @@
-"""The shape of the JSON report: schema 1, as the design's contract says.
+"""The shape of the JSON report, schema 1; docs/json.md describes every key.
 
 Keys are only ever added to a schema; a key that changes its meaning makes a new one.
 """

@@ -103,6 +103,7 @@ def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     store = FailingCases(folder=tmp_path / "failing", target="it")
     assert store.add([ONE]) == 0
     assert store.read() == []
+    assert store.remarks
     assert all("cannot be" in said for said in store.remarks)
 
 

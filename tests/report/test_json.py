@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
 from equivalence.errors import InvalidRequest
 from equivalence.replay import parse_case
+from equivalence.report import schema
 from equivalence.report.json import from_json, plain, report_of, to_json
 from equivalence.report.schema import AxisJson, DisagreementJson
 from equivalence.results import DIAGNOSES, Failure, RunResult, TargetResult
@@ -88,6 +91,14 @@ def test_the_map_of_meanings_is_written(run: RunResult) -> None:
     apart = DisagreementJson(first="a", second="b", questions=[1], case="AttentionCase()")
     report = from_json(to_json(run, axes=[axis], disagreements=[apart]))
     assert (report.axes, report.disagreements) == ([axis], [apart])
+
+
+def test_every_key_is_described() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text("utf-8")
+    structs = [one for one in vars(schema).values() if isinstance(one, type(msgspec.Struct))]
+    keys = {key for one in structs for key in one.__struct_fields__}
+    assert len(keys) > 60
+    assert sorted(key for key in keys if f"`{key}`" not in page) == []
 
 
 def test_held_is_null_when_nothing_ran() -> None:

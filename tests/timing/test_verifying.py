@@ -68,6 +68,15 @@ def test_a_bound_that_allows_anything_verifies_nothing():
     assert found["far"].held is False
 
 
+@pytest.mark.parametrize(("dtype", "held"), [("float32", False), ("bfloat16", True)])
+def test_what_limits_says_of_a_missing_key(dtype, held):
+    given = operands((1, 8, 1, 64, 4096), dtype)
+    fewer = {n: x if n == "query" else x[:, :, :-1] for n, x in given.items()}
+    found = judged({"short by one": answer("torch.grouped_matmul", fewer, False)}, given, dtype,
+                   causal=False)  # fmt: skip
+    assert found["short by one"].held is held
+
+
 @pytest.mark.parametrize(
     "name", ["varlen.one_by_one", "varlen.padded", "paged.gathered", "paged.page_by_page",
              "cache.contiguous", "cache.preallocated", "cache.paged", "numpy.split_kv"]
