@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from equivalence.cli.options import Json
+from equivalence.errors import require
 
 
 def backends(
@@ -32,6 +33,8 @@ def backends(
         if path is not None:
             require_writable(option, path)
     if brief:
+        written = [f"--{n}" for n, path in (("markdown", markdown), ("json", json)) if path]
+        require(not written, f"--brief goes to the terminal only, and not to {', '.join(written)}")
         return _brief()
     from dataclasses import asdict
 

@@ -30,6 +30,7 @@ from equivalence.report.timing import (
     timing_report,
     timing_tables,
     trace_lines,
+    untimed,
 )
 from equivalence.request import Progress
 from equivalence.timing.history import append, changes, earlier_run, same_machine
@@ -74,7 +75,7 @@ def run(asked: Asked) -> int:
     with stdout_kept_for(asked.json):
         printer = Printer()
         done = _under_another_torch(asked) if asked.torch is not None else _measured(asked)
-        _print(printer, done)
+        _print(printer, done, asked.targets)
         if asked.trace:
             printer.lines(("", line) for line in trace_lines(done))
         if before is not None:
@@ -89,8 +90,8 @@ def run(asked: Asked) -> int:
         append(asked.history, done)
     if asked.json is not None:
         facts = environment(seed=asked.seed, processor=processor())
-        write_whole("--json", asked.json, report_text(timing_report(done, facts)))
-    return exit_code(done)
+        write_whole("--json", asked.json, report_text(timing_report(done, facts, asked.targets)))
+    return exit_code(done, asked.targets)
 
 
 def _refuse(asked: Asked) -> None:
@@ -319,14 +320,19 @@ def targets_named(
     return tuple(found)
 
 
-def _print(printer: Printer, done: TimingRun) -> None:
+def _print(printer: Printer, done: TimingRun, asked: Sequence[str]) -> None:
     for table in timing_tables(done):
         printer.table(table)
         printer.line()
     printer.lines(("quiet", line) for line in notes(done))
     printer.lines(("", line) for line in done.reading)
+    missing = untimed(done, asked)
     for row in done.rows:
-        if row.held is False or row.why.startswith(CRASHED):
+        if (
+            row.held is False
+            or row.why.startswith(CRASHED)
+            or any(row.is_about(n) for n in missing)
+        ):
             sizes = ", ".join(f"{name}={size}" for name, size in row.sizes.items())
             text = f"{row.subject} {row.dtype} ({sizes}): no time: {row.why}"
             printer.line(text, "broken")

@@ -181,28 +181,42 @@ def change_lines(found: Sequence[Change], differences: Sequence[str]) -> list[st
     return lines
 
 
-def timing_report(run: TimingRun, environment: Mapping[str, Any]) -> ReportJson:
-    """The run in the schema of `check --json`: verdicts, times, allocations and ratios."""
+def timing_report(
+    run: TimingRun, environment: Mapping[str, Any], asked: Sequence[str] = ()
+) -> ReportJson:
+    """The run in the schema of `check --json`: verdicts, times, allocations and ratios.
+
+    asked: the targets that were named, as for :func:`exit_code`.
+    """
     subjects = dict.fromkeys(row.subject for row in run.rows)
     return ReportJson(
         schema=SCHEMA,
         targets=[_target(run, subject) for subject in subjects],
         environment=dict(environment),
-        exit_code=exit_code(run),
+        exit_code=exit_code(run, asked),
         interrupted=run.interrupted,
         seconds=number(run.seconds),
         timing=run,
     )
 
 
-def exit_code(run: TimingRun) -> int:
-    """130 once interrupted; 3: a target crashed; 1: an answer was wrong, or nothing has a time."""
+def untimed(run: TimingRun, asked: Sequence[str]) -> list[str]:
+    """Those of the targets ``asked`` for that have no time in any row."""
+    timed = [row for row in run.rows if row.time is not None]
+    return [name for name in asked if not any(row.is_about(name) for row in timed)]
+
+
+def exit_code(run: TimingRun, asked: Sequence[str] = ()) -> int:
+    """130 once interrupted; 3: a target crashed; 1: an answer was wrong, or nothing has a time,
+    or a target that was ``asked`` for has none.
+    """
     if run.interrupted:
         return INTERRUPTED
     if any(row.why.startswith(CRASHED) for row in run.rows):
         return 3
     wrong = any(row.held is False for row in run.rows)
-    return int(wrong or not any(row.time is not None for row in run.rows))
+    nothing = not any(row.time is not None for row in run.rows)
+    return int(wrong or nothing or bool(untimed(run, asked)))
 
 
 def _target(run: TimingRun, subject: str) -> TargetJson:

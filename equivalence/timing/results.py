@@ -109,6 +109,10 @@ class Row:
             return None
         return 2 * known.allocated >= self.cache_bytes
 
+    def is_about(self, target: str) -> bool:
+        """Whether the row is of ``target``; a converter's rows name a formulation as well."""
+        return self.subject == target or self.subject.startswith(f"{target} ")
+
     @property
     def decode(self) -> bool:
         """Whether there is one query for each sequence."""

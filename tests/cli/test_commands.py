@@ -68,6 +68,9 @@ def test_backends_are_listed_with_what_is_missing(run: Run) -> None:
     assert finished.code == 0
     listed = [line.split()[0] for line in finished.out.splitlines()[1:]]
     assert listed == list(entries())
+    refused = run("backends", "--brief", "--json", "x.json")
+    assert refused.code == 2
+    assert "--brief goes to the terminal only, and not to --json" in refused.err
 
 
 def test_probe_says_what_a_kernel_does(run: Run) -> None:

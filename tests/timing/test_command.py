@@ -108,6 +108,15 @@ def test_a_wrong_answer_gets_no_time(capsys: Capture) -> None:
     assert "RuntimeError: no kernel for this shape" in printed.err
 
 
+def test_a_named_target_without_a_time_is_no_success(capsys: Capture) -> None:
+    asked = ["time", "decode", "kernels.py:right", "kernels.py:raises"]
+    assert cli.run([*asked, *SMALL, "--kv-heads", "2", "--json", "-"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["exit_code"] == 1
+    assert "kernels.py:raises float32 " in printed.err
+    assert "no time: RuntimeError: no kernel for this shape" in printed.err
+
+
 def test_a_gate_asserts_on_bytes_and_ratios_of_one_run(capsys: Capture, folder: Path) -> None:
     asked = [
         "time",
@@ -173,10 +182,10 @@ def test_a_kernel_that_ends_its_process_ends_only_that(capsys: Capture) -> None:
 
 def test_prefill(capsys: Capture) -> None:
     asked = ["time", "prefill", "torch.grouped_matmul", "torch.sdpa_gqa_flash", "kernels.py:right"]
-    assert cli.run([*asked, *SMALL, "--kv-heads", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert "float32, 2 KV heads: fastest: " in shown
-    assert "has no causal option" in shown
+    assert cli.run([*asked[:-1], *SMALL, "--kv-heads", "2"]) == 0
+    assert "float32, 2 KV heads: fastest: " in capsys.readouterr().out
+    assert cli.run([*asked, *SMALL, "--kv-heads", "2"]) == 1
+    assert "no time: has no causal option" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
