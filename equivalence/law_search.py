@@ -18,7 +18,7 @@ from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Diagnosis, Failure, Shares
 from equivalence.search import explore, shrink, size_of
 from equivalence.used_parts import counted_in
-from equivalence.verdict import Counterexample, LawResult, Trouble, Verdict
+from equivalence.verdict import POISONED, Counterexample, LawResult, Trouble, Verdict
 
 CRASHES: Final = ("crash", "hang", "memory")
 # Kinds of trouble that look alike for different mistakes.
@@ -327,7 +327,12 @@ class LawSearch:
         if any(_same_fault(failure, other) for other in known):
             return
         known.append(failure)
-        known.sort(key=lambda failure: size_of(failure.case))
+        known.sort(key=_told)
+
+
+def _told(failure: Failure) -> tuple[Any, ...]:
+    """The order of a report: wrong numbers before what NaN shows, and the smallest case first."""
+    return (failure.trouble.kind in POISONED, *size_of(failure.case))
 
 
 def _same_fault(one: Failure, other: Failure) -> bool:

@@ -35,6 +35,9 @@ TROUBLES: Final = (
     "memory",
 )
 
+# Told after what is wrong in ordinary numbers.
+POISONED: Final = ("nan-leak", "nan-laundered")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:

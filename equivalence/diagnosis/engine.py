@@ -58,10 +58,17 @@ def diagnose(
             return found
         with np.errstate(all="ignore"):
             seen = sights(target, case, domain)
-            named = judged(seen) if seen else None
+            # A mistake that other numbers in this shape do not show is not the reason.
+            named = judged(seen) if any(_same_shape(one.case, case) for one in seen) else None
         return named or _perhaps_inherited(found, target, case, trouble)
     with np.errstate(all="ignore"):  # what a mistake makes of the numbers may well be NaN
         return _investigated(target, domain, case, trouble, probe)
+
+
+def _same_shape(one: AttentionCase, other: AttentionCase) -> bool:
+    """Whether two cases differ in their numbers alone."""
+    numbers = {"values": other.values, "seed": other.seed, "magnitude": other.magnitude}
+    return one.but(**numbers) == other
 
 
 def _perhaps_inherited(

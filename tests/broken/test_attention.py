@@ -13,12 +13,11 @@ torch.set_num_threads(1)
 # What a search does not bring down to the stated case, or names otherwise, and why.
 NOT_MINIMAL = {
     "mask_per_head_folded": "another pattern of the mask needs no third key",
-    "maximum_not_subtracted": "seen in rows of a low bias first, where every weight vanishes",
-    "mask_of_batch_row_as_head": "a random mask of one key, for another pattern of two",
+    "mask_of_the_first_query": "a causal mask of two keys, for one key that a pattern hides",
+    "weights_in_bfloat16": "seen beside a sink, for a longer row without one",
 }
 NOT_NAMED = {
     "causal_sees_nothing": "zeros are named before the option that makes them",
-    "maximum_not_subtracted": "named after the rows of a low bias that it empties",
     "last_split_never_written": "NaN from nowhere is told by its place alone",
     "shards_of_equal_length": "a key of zeros looks like a sink",
     "summed_in_the_dtype": "equal values are named before the rounding of their sum",

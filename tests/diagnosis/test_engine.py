@@ -86,6 +86,13 @@ def test_what_a_wrong_output_brings_with_it_is_no_second_fault(trouble):
     assert ask(tiled, case, trouble).kind == "head-mapping"
 
 
+def test_what_a_right_output_brings_is_a_fault_of_its_own():
+    tiled = broken(
+        expand_key=lambda k, g: k.repeat(1, g, 1, 1), expand_value=lambda v, g: v.repeat(1, g, 1, 1)
+    )
+    assert ask(tiled, Case(kv_len=2, values="normal"), "nan-leak").kind == "nan-propagation"
+
+
 @pytest.mark.parametrize(("kv_len", "torchs"), [(1, True), (15, True), (16, False)])
 def test_nan_lost_in_a_short_row_may_be_the_doing_of_torch(kv_len, torchs):
     case = PAIR.but(kv_len=kv_len)
