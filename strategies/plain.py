@@ -171,7 +171,7 @@ def _lengths(
     else:
         kv_len = _mostly(rng, (low, high), USUAL_KV_LEN)
         one_beyond = [n for n in TAILS if low <= n <= high]
-        if tails and one_beyond and rng.random() < 0.5:
+        if tails and one_beyond and (rng.random() < 0.5 or level == "one query"):
             kv_len = int(_pick(rng, one_beyond))
     if domain.square:
         return kv_len, kv_len
