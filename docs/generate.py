@@ -38,7 +38,7 @@ so.
     equivalence findings torch-nan-key-becomes-zero --script
 
 A status is *still so*, *fixed*, *changed* (another answer than the two known ones) or *not
-installed*. The law that finds a fault is named on its page."""
+installed*. Where a page names a law, that law finds the fault in a backend of this package."""
 ABOUT_KINDS = {
     "wrong numbers": "a finite result that is not the result, or NaN where there is one",
     "crash": "an exception or the end of the process, for a call that is documented to work",

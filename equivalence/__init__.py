@@ -1,4 +1,4 @@
-"""Prove that every way of computing attention computes the same thing.
+"""Check that ways of computing attention compute the same thing.
 
     @equivalence.attention(causal="lower_right")    record what a kernel promises
     equivalence.conformance(kernel)                 an ordinary pytest test of it

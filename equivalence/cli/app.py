@@ -28,7 +28,7 @@ from equivalence.cli.tolerances import tolerances
 from equivalence.errors import InvalidRequest
 
 ABOUT = """\
-Prove, by generated cases, that every way of computing attention computes the same thing.
+Check, by generated cases, that ways of computing attention compute the same thing.
 
 \b
   equivalence check                            every backend that is available
