@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from equivalence import cli
+from tests.commands import Finished, Run, here
 
 COMMAND = (sys.executable, "-c", "from equivalence.cli import main; main()")
 KERNELS = '''
@@ -77,18 +75,6 @@ not_callable = 3
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Finished]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with kernels.py in it; no terminal, no colours asked for."""
@@ -102,13 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process."""
-
-    def run(*arguments: str) -> Finished:
-        code = cli.run(arguments)
-        out, err = capfd.readouterr()
-        return Finished(code, out, err)
-
-    return run
+    return here(capfd)
 
 
 @pytest.fixture

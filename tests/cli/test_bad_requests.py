@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from equivalence import cli
-
-from .conftest import Run
+from tests.commands import Run
 
 WRONG = {
     "no such function": (

@@ -12,8 +12,7 @@ import pytest
 
 from equivalence.report.json import from_json
 from equivalence.results import TargetResult
-
-from .conftest import Run
+from tests.commands import Run
 
 QUICK = ("--examples", "12", "--dtype", "float32")
 AGREES = ("--law", "agrees-with-float64")

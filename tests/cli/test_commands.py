@@ -12,8 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from equivalence.laws import all_laws
 from equivalence.registry import entries
-
-from .conftest import Run
+from tests.commands import Run
 
 HEAVY = ["torch", "hypothesis", "numpy", "coremltools", "rich", "jinja2", "msgspec"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from equivalence.report.json import from_json
-
-from .conftest import Run
+from tests.commands import Run
 
 QUICK = ("--examples", "12", "--dtype", "float32")
 

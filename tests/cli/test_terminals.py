@@ -11,7 +11,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from .conftest import COMMAND, Run
+from tests.commands import Run
+
+from .conftest import COMMAND
 
 QUICK = ("--examples", "10", "--dtype", "float32", "--law", "agrees-with-float64")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,10 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from equivalence import cli
 from equivalence.gate.findings import Findings, findings_of
 from equivalence.report.json import strict
 from equivalence.report.schema import DtypeJson, LawJson, PairJson, ReportJson, TargetJson
+from tests.commands import Run, here
 
 KERNELS = '''
 """A kernel that is right, until a file says otherwise."""
@@ -37,18 +35,6 @@ def kernel(query, key, value):
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Finished]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory."""
@@ -60,12 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process."""
-
-    def run(*arguments: str) -> Finished:
-        code = cli.run(arguments)
-        return Finished(code, *capfd.readouterr())
-
-    return run
+    return here(capfd)
 
 
 def law(name: str = "causality", dtype: str = "float32", **facts: Any) -> LawJson:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from equivalence.gate.baseline import baseline_of, to_text
+from tests.commands import Run
 
-from .conftest import Run, found, law, report, target, text
+from .conftest import found, law, report, target, text
 
 GATE = ("gate", "--baseline", "baseline.json")
 CHECK = ("check", "kernels.py:kernel", "--examples", "12", "--law", "agrees-with-float64")

@@ -17,8 +17,7 @@ from equivalence.failing_cases import FailingCases
 from equivalence.hunting import hunt_target
 from equivalence.report.json import from_json
 from equivalence.request import Progress, Request
-
-from .conftest import Run
+from tests.commands import Run
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 AGREES = ("agrees-with-float64",)

@@ -13,8 +13,7 @@ import pytest
 from equivalence.errors import InvalidRequest
 from equivalence.report.json import from_json
 from equivalence.run_profiles import RUN_PROFILES, run_profile
-
-from .conftest import Run
+from tests.commands import Run
 
 CHECK = ("check", "kernels.py:right", "--law", "agrees-with-float64", "--json", "report.json")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from equivalence import cli
 from equivalence.report.json import strict
 from equivalence.report.schema import (
     CounterexampleJson,
@@ -24,6 +21,7 @@ from equivalence.report.schema import (
     TargetJson,
 )
 from equivalence.timing.results import Estimate, Floor, Row, TimingRun
+from tests.commands import Run, here
 
 HOSTILE = (
     """<script>alert(1)</script>'"></td><img src=x onerror=alert(2)>"""
@@ -32,28 +30,11 @@ HOSTILE = (
 CASE = "AttentionCase(num_kv_heads=2, group_size=2)"
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Finished]
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> Finished:
-        code = cli.run(arguments)
-        return Finished(code, *capfd.readouterr())
-
-    return run
+    return here(capfd)
 
 
 def shown(name: str, case: str = CASE, **facts: Any) -> CounterexampleJson:

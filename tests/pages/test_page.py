@@ -11,8 +11,9 @@ import pytest
 from equivalence.report.merging import merged
 from equivalence.report.page import page
 from equivalence.report.schema import AxisJson, DisagreementJson
+from tests.commands import Run
 
-from .conftest import HOSTILE, Run, broken, report, target, text, timed
+from .conftest import HOSTILE, broken, report, target, text, timed
 
 VOID = {"br", "meta", "rect", "line", "circle", "polyline", "input", "img", "link"}
 

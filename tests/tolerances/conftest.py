@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from equivalence import cli
 from equivalence.tolerances.table import Entry, Tolerances
+from tests.commands import Run, here
 
 KERNELS = '''
 """One kernel that is right in its own way, and one that becomes worse when a file is there."""
@@ -43,18 +41,6 @@ def refuses(query, key, value):
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Finished]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with kernels.py in it."""
@@ -66,12 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run `equivalence tolerances` in this process."""
-
-    def run(*arguments: str) -> Finished:
-        code = cli.run(("tolerances", *arguments))
-        return Finished(code, *capfd.readouterr())
-
-    return run
+    return here(capfd, "tolerances")
 
 
 def entry(**changes: object) -> Entry:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Run
+from tests.commands import Run
 
 QUICK = ("kernels.py:right", "--search", "0")
 

@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from equivalence import cli
+from tests.commands import Run, here
 
 KERNELS = '''
 """Interleaved heads, which breaks agreement and more."""
@@ -42,18 +41,6 @@ test_right = equivalence.conformance(right, laws=LAWS, examples=20)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Finished]
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory."""
@@ -66,12 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process."""
-
-    def run(*arguments: str) -> Finished:
-        code = cli.run(arguments)
-        return Finished(code, *capfd.readouterr())
-
-    return run
+    return here(capfd)
 
 
 @pytest.fixture
