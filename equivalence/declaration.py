@@ -12,6 +12,7 @@ from equivalence.contract import CONTRACTS
 from equivalence.dtypes import DTYPES
 from equivalence.errors import InvalidRequest, require
 from equivalence.profiles import PROFILES
+from equivalence.sizes import Sizes
 
 F = TypeVar("F", bound=Callable[..., Any])
 ATTRIBUTE: Final = "__equivalence__"
@@ -77,6 +78,7 @@ class Declaration:
     costly: each new shape costs a compilation, so few are tried and drawn.
     routes, targets: the values that its options ``route`` and ``target`` may take.
     known_faults: faults that are known and expected, each shown again on every run.
+    sizes: the only ones that it takes (of attention), where it was made for those.
     """
 
     kind: str = "attention"
@@ -107,6 +109,7 @@ class Declaration:
     routes: tuple[str, ...] | None = None
     targets: tuple[str, ...] | None = None
     known_faults: tuple[KnownFault, ...] = ()
+    sizes: Sizes | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (

@@ -22,7 +22,7 @@ class Domain:
     window ("int", "pair"); ``head_layouts`` pins (num_kv_heads, group_size, head_dim) triples, as
     ``--like`` does. ``long_context`` allows kv_len up to 4,096 now and then. ``kv_lens`` and
     ``q_lens`` name the only lengths that a target takes; ``square``: only q_len == kv_len;
-    ``longer_queries``: q_len > kv_len too.
+    ``longer_queries``: q_len > kv_len too. ``pinned``: no other size may be tried at all.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -55,6 +55,7 @@ class Domain:
     head_layouts: tuple[tuple[int, int, int], ...] | None = None
     real_models: bool = True
     long_context: bool = False
+    pinned: bool = False
 
     def but(self, **changes: Any) -> Domain:
         """The same domain with some limits changed."""
@@ -83,4 +84,8 @@ def without_fault(domain: Domain, diagnosis: str) -> Domain | None:
         "overflow": {"values": ("ramp", "steps", "one_hot", "normal")},
         "precision": {"values": ("ramp", "steps")},
     }
-    return domain.but(**changes[diagnosis]) if diagnosis in changes else None
+    if diagnosis not in changes:
+        return None
+    if domain.pinned and {"head_layouts", "num_kv_heads", "batch_size"} & set(changes[diagnosis]):
+        return None
+    return domain.but(**changes[diagnosis])

@@ -32,6 +32,10 @@ def load(resolved: ResolvedTarget) -> Target:
     the user's file), when the attribute is missing (with the callables that are there), when it
     is not callable, or when it cannot take the tensors of its kind.
     """
+    if resolved.form == "model":
+        from equivalence.saved.target import target_of
+
+        return target_of(resolved.text, Path(resolved.place), resolved.facts)
     if resolved.form == "registered":
         target: Target = registry()[resolved.place].load()
         if not resolved.facts:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from equivalence.errors import InvalidRequest, require
 
 FORMS: Final = "a registered name, package.module:attr or path/to/file.py:attr"
+MODELS: Final = (".mlpackage", ".onnx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +20,12 @@ class ResolvedTarget:
     """Where a target is found; nothing of the user's has been imported yet.
 
     text: as it was written, and as replay lines write it. place: the registered name, the dotted
-    module, or the absolute path of the file. attribute: dotted inside the module or file, "" for
-    a registered name. facts: what is declared on top of the target's own declaration.
+    module, or the absolute path of the file or saved model. attribute: dotted inside the module or
+    file, "" for a registered name or a model. facts: what is declared on top of its own.
     """
 
     text: str
-    form: Literal["registered", "module", "file"]
+    form: Literal["registered", "module", "file", "model"]
     place: str
     attribute: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -34,18 +35,15 @@ def resolve(text: str, *, facts: Mapping[str, Any] | None = None) -> ResolvedTar
     """Find out what ``text`` names, without importing anything that is not ours.
 
     Raises InvalidRequest, in one line, for an unknown name (with the closest known ones), a
-    missing file, a file without an attribute (with the functions that it defines), or a model
-    package, which this version cannot check. ``equivalence.loading`` does the rest.
+    missing file, a file without an attribute (with the functions that it defines), or a model of
+    a form that is not read. ``equivalence.loading`` does the rest.
     """
     known = dict(facts or {})
     place, colon, attribute = text.rpartition(":")
     if not colon:
         place, attribute = text, ""
-    if Path(place).suffix in (".mlpackage", ".mlmodel", ".mlmodelc"):
-        raise InvalidRequest(
-            f"{text}: this version cannot check a model package yet; "
-            f"give the function it was converted from, as {FORMS}"
-        )
+    if Path(place).suffix in (*MODELS, ".mlmodel", ".mlmodelc"):
+        return ResolvedTarget(text=text, form="model", place=str(_model(text, place)), facts=known)
     names = registered_names()
     if text in names:
         return ResolvedTarget(text=text, form="registered", place=text, facts=known)
@@ -103,6 +101,18 @@ def _file(text: str, place: str) -> Path:
     beside = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
     where = closest(str(path), beside) or f"; the folder you are in is {Path.cwd()}"
     raise InvalidRequest(f"{text}: there is no file {place}{where}")
+
+
+def _model(text: str, place: str) -> Path:
+    path = Path(place).expanduser()
+    require(text == place, f"{text}: a saved model has no attribute; write {place} alone")
+    require(
+        path.suffix in MODELS,
+        f"{text}: of saved models, {' and '.join(MODELS)} are read; save it as one of these, or "
+        f"give the function it was converted from, as {FORMS}",
+    )
+    require(path.exists(), f"{text}: there is no model {place}; you are in {Path.cwd()}")
+    return path.resolve()
 
 
 def _unknown_name(text: str, names: tuple[str, ...]) -> str:

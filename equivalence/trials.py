@@ -105,8 +105,11 @@ def try_features(target: Target, *, dtypes: Iterable[str] | None = None) -> Tria
     changes: dict[str, Any] = {"dtypes": tuple(d for d in DTYPES if d in formats)}
     if "head_order" in target.options and declared.head_order is None:
         changes["head_orders"] = ("grouped", "interleaved")
-    changes |= _shapes(bench, base, declared.head_dims)
-    changes |= _heads(bench, base, order)
+    if declared.sizes is None:
+        changes |= _shapes(bench, base, declared.head_dims)
+        changes |= _heads(bench, base, order)
+    else:
+        changes |= declared.sizes.limits()
     changes |= _masking(bench, base, always_causal)
     changes |= _plain_options(bench, base)
     wide = _wide(bench, base)
@@ -130,15 +133,19 @@ def _wide(bench: _Bench, base: AttentionCase) -> AttentionCase:
 def _working_base(
     bench: _Bench, dtypes: tuple[str, ...], fixed: dict[str, Any]
 ) -> AttentionCase | None:
+    sizes = bench.target.declaration.sizes
     head_dims = bench.target.declaration.head_dims or BASE_HEAD_DIMS
+    lengths: tuple[tuple[int, int], ...] = BASE_LENGTHS
+    if sizes is not None:
+        head_dims, lengths = (sizes.head_dim,), ((sizes.q_lens[0], sizes.kv_lens[0]),)
+        fixed = {**sizes.usual(), **fixed}
     preferred = [d for d in ("float32", "bfloat16", "float16", "float64") if d in dtypes]
     first_text = ""
-    for q_len, kv_len in BASE_LENGTHS:
+    for q_len, kv_len in lengths:
         for head_dim in head_dims:
             for dtype in preferred:
-                case = AttentionCase(
-                    q_len=q_len, kv_len=kv_len, head_dim=head_dim, dtype=dtype, **fixed
-                )
+                shape = {"q_len": q_len, "kv_len": kv_len, "head_dim": head_dim}
+                case = AttentionCase(**{**fixed, **shape, "dtype": dtype})
                 if bench.works(case, "anything"):
                     bench.trials.not_exercised.pop("anything", None)
                     return case
@@ -265,7 +272,7 @@ def _offered(bench: _Bench, option: str) -> bool:
 
 
 def _plain_options(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
-    lengths = (max(1, base.kv_len - 1),)
+    lengths = (max(1, base.kv_len - 1),) * base.batch_size
     candidates = {
         "scale": ("scale", base.but(scale=0.5)),
         "softcap": ("softcap", base.but(softcap=5.0)),

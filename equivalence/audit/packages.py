@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +24,15 @@ ABOUT: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A program that was read back. facts: what the package says of itself; defaults: shapes."""
+    """A program that was read back. facts: what the package says of itself; defaults: shapes.
+
+    ranges: of each flexible input, the least and the greatest size of every axis (0: no limit).
+    """
 
     program: Any
     facts: Mapping[str, str]
     defaults: Mapping[str, tuple[int, ...]]
+    ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 def is_package(text: str) -> bool:
@@ -36,8 +40,11 @@ def is_package(text: str) -> bool:
     return Path(text).suffix in (OPENED, ".mlmodel", ".mlmodelc", ONNX)
 
 
-def open_package(path: str | Path) -> Package:
-    """The MIL program of a package. Raises InvalidRequest for what cannot be read."""
+def open_package(path: str | Path, *, settle: bool = True) -> Package:
+    """The MIL program of a package, its flexible inputs of their default shapes if ``settle``.
+
+    Raises InvalidRequest for what cannot be read.
+    """
     path = Path(path)
     if path.suffix != OPENED:
         raise InvalidRequest(f"{path}: only {OPENED} holds a graph that can be read")
@@ -57,8 +64,11 @@ def open_package(path: str | Path) -> Package:
     if _needs_weights(spec) and (weights is None or not any(weights.glob("*"))):
         raise InvalidRequest(f"{path}: its weights folder is missing")
     defaults = _defaults(spec)
-    _settle(spec, defaults)
-    return Package(program=_program(path, spec, weights), facts=_facts(spec), defaults=defaults)
+    ranges = {} if settle else _ranges(spec)
+    _settle(spec, {name: shape for name, shape in defaults.items() if name not in ranges})
+    return Package(
+        program=_program(path, spec, weights), facts=_facts(spec), defaults=defaults, ranges=ranges
+    )
 
 
 def _require_items(path: Path) -> None:
@@ -125,6 +135,18 @@ def _defaults(spec: Any) -> dict[str, tuple[int, ...]]:
         if shape:
             found[given.name] = shape
     return found
+
+
+def _ranges(spec: Any) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Of each input whose shape may vary within a range; shapes that are enumerated stay."""
+    return {
+        given.name: tuple(
+            (int(axis.lowerBound), max(0, int(axis.upperBound)))
+            for axis in given.type.multiArrayType.shapeRange.sizeRanges
+        )
+        for given in spec.description.input
+        if given.type.multiArrayType.WhichOneof("ShapeFlexibility") == "shapeRange"
+    }
 
 
 def _settle(spec: Any, defaults: Mapping[str, tuple[int, ...]]) -> None:

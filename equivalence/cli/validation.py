@@ -12,7 +12,7 @@ from equivalence.resolve import closest
 if TYPE_CHECKING:
     from equivalence.outcome import Target
 
-IN_CODE: Final = ("supports", "known_faults")  # no text can say these
+IN_CODE: Final = ("supports", "known_faults", "sizes")  # no text can say these
 SEVERAL: Final = ("dtypes", "head_dims")  # declared as one value, or as a tuple of them
 
 

@@ -201,8 +201,9 @@ class Asker:
         for start in range(0, rows, step):
             part = query[:, :, start : start + step]
             kept = part.shape[2]
-            if self.domain.square:  # zeros in front: a causal target shows all keys to the last
-                filler = np.zeros((*part.shape[:2], kv_len - kept, part.shape[3]))
+            length = kv_len if self.domain.square else _nearest(kept, self.domain.q_lens)
+            if length > kept:  # zeros in front: a causal target shows all keys to the last
+                filler = np.zeros((*part.shape[:2], length - kept, part.shape[3]))
                 part = np.concatenate([filler, part], axis=2)
             given = dict(options)
             mask = given.get("mask")

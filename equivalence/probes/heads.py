@@ -130,10 +130,12 @@ def _query_side(asker: Asker, num_kv_heads: int, group_size: int) -> tuple[int |
         num_kv_heads=num_kv_heads, group_size=group_size, kv_len=heads, q_len=2, head_dim=bits
     )
     heads = shape.num_heads
-    if shape.head_dim < (heads - 1).bit_length() or shape.kv_len < heads:
+    bits = max(1, (heads - 1).bit_length())
+    if shape.head_dim < bits or shape.kv_len < heads:
         return None
     codes = np.where((np.arange(shape.kv_len)[:, None] >> np.arange(shape.head_dim)) & 1, 1.0, -1.0)
     codes[:, bits:] = 0.0
+    codes[heads:] = 0.0  # further keys, of a target that takes no fewer, draw nothing
     query = np.broadcast_to(PEAK_QUERY * codes[None, :heads, None], shape.query)
     key = np.broadcast_to(PEAK_KEY * codes[None, None], shape.key)
     return _shared(_slot_of(asker.ask(query, key, _numbered(shape.value))), axis=0)

@@ -56,8 +56,9 @@ def test_a_relative_path(folder):
         ("fast.py", "fast.py: write fast.py:NAME; fast.py defines one, Two"),
         ("broken.py", "broken.py: write broken.py:NAME; broken.py defines no public function"),
         ("./:f", "./:f: ./ is a folder; write .//FILE.py:NAME"),
-        ("net.mlpackage", "net.mlpackage: this version cannot check a model package yet; give"),
-        ("net.mlpackage:f", "net.mlpackage:f: this version cannot check a model package yet"),
+        ("net.mlpackage", "net.mlpackage: there is no model net.mlpackage; you are in {folder}"),
+        ("net.mlpackage:f", "net.mlpackage:f: a saved model has no attribute; write net.mlpackage"),
+        ("net.mlmodel", "net.mlmodel: of saved models, .mlpackage and .onnx are read; save it as"),
     ],
 )
 def test_a_wrong_text(folder, text, message):

@@ -32,6 +32,7 @@ IN_TORCH = (
     "equivalence.mil.",
     "equivalence.passes.",
     "equivalence.quality.",
+    "equivalence.saved.coreml",
     "equivalence.timing.traced",
 )
 # What everything else stands on.
@@ -54,6 +55,7 @@ CORE = (
     "equivalence.pasteable",
     "equivalence.profiles",
     "equivalence.reference",
+    "equivalence.sizes",
     "equivalence.verdict",
 )
 DOORS = ("equivalence.__main__", "equivalence.cli", "equivalence.testing", "equivalence.plugin")

@@ -26,6 +26,7 @@ from equivalence.probes.sinks import sink_use
 from equivalence.probes.softcap import softcap
 from equivalence.probes.stability import stability
 from equivalence.probes.visibility import causal_rule, keys_counted, window_rule
+from equivalence.sizes import Sizes
 from tests.probes.kernels import broken
 
 EVERYTHING = Domain(
@@ -372,6 +373,33 @@ def test_memories():
         return query, key.as_strided(key.shape, torch.empty(key.shape).stride()), value
 
     assert "bshd" in memories(asker(operands=raw)).wrong
+
+
+def test_a_target_of_one_size_is_asked_at_that_size():
+    sizes = Sizes(num_kv_heads=2, group_size=4, head_dim=64, q_lens=(8,), kv_lens=(128,))
+    asked = asker(domain=Domain(**sizes.limits()))
+    taken = {"query": (1, 8, 8, 64), "key": (1, 2, 128, 64), "value": (1, 2, 128, 64)}
+    shapes = set()
+    call = asked.target.call
+    asked.target = Recording(call, shapes)
+    heads = head_map(asked)
+    assert heads.query_side == tuple(range(8))
+    assert heads.order == "grouped"
+    assert default_scale(asked).right
+    assert channels(asked).silent == ()
+    assert stability(asked).subtracts_max
+    assert shapes == {tuple(taken.values())}
+
+
+class Recording:
+    """A target that writes down the shapes that it is called with."""
+
+    def __init__(self, call, shapes):
+        self._call, self._shapes = call, shapes
+
+    def call(self, inputs, **more):
+        self._shapes.add((inputs.query.shape, inputs.key.shape, inputs.value.shape))
+        return self._call(inputs, **more)
 
 
 def test_channels():

@@ -1,0 +1,156 @@
+"""Which input of a saved model is the query, the key, the value and the mask, and their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from equivalence.errors import InvalidRequest, require
+from equivalence.sizes import Sizes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALIASES: Final = {
+    "query": ("query", "q", "queries"),
+    "key": ("key", "k", "keys"),
+    "value": ("value", "v", "values"),
+    "mask": ("mask", "attn_mask", "attention_mask", "bias", "attn_bias"),
+}
+AXES: Final = ("batch", "heads", "length", "channels")
+# What an axis without a number is tried at: single steps, tiles, and one more than a tile.
+FREE_BATCHES: Final = (1, 2)
+FREE_Q_LENS: Final = (1, 2, 5)
+FREE_KV_LENS: Final = (16, 3, 17, 64)
+WRAP: Final = "write a function of query, key, value that calls it, and check FILE.py:NAME"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One input: its name, its shape (None: any size), and whether it is a boolean.
+
+    ranges: of each axis the least and the greatest size (0: no limit), where there are limits.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    boolean: bool = False
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    def sizes(self, axis: int, free: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes of ``axis`` to try: its own, or those of ``free`` that it takes."""
+        size = self.shape[axis]
+        if size is not None:
+            return (size,)
+        least, most = self.ranges[axis] if self.ranges else (1, 0)
+        fitting = tuple(n for n in free if n >= least and (n <= most or not most))
+        return fitting or (max(1, least),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """The inputs of a saved attention, by what they are."""
+
+    query: Slot
+    key: Slot
+    value: Slot
+    mask: Slot | None = None
+
+    def sizes(self, text: str) -> Sizes:
+        """The sizes that it takes. Raises InvalidRequest, naming ``text``, where they disagree."""
+        key, value = self.key.shape, self.value.shape
+        for axis in (0, 1, 2):
+            require(
+                key[axis] == value[axis] or None in (key[axis], value[axis]),
+                f"{text}: the {AXES[axis]} of {self.key.name} is {key[axis]}, and that of "
+                f"{self.value.name} {value[axis]}",
+            )
+        heads, kv_heads = self._number(text, "query", 1), self._number(text, "key", 1)
+        require(
+            heads % kv_heads == 0,
+            f"{text}: {heads} query heads are not a multiple of {kv_heads} key/value heads; "
+            "the tensors are taken as [batch, heads, length, channels]",
+        )
+        head_dim = self._number(text, "query", 3)
+        for slot in (self.key, self.value):
+            require(
+                slot.shape[3] == head_dim,
+                f"{text}: {slot.name} has {slot.shape[3]} channels, and {self.query.name} "
+                f"{head_dim}; models of one width are checked. Else {WRAP}",
+            )
+        return Sizes(
+            num_kv_heads=kv_heads,
+            group_size=heads // kv_heads,
+            head_dim=head_dim,
+            batch_size=_common(0, FREE_BATCHES, self.query, self.key, self.value),
+            q_lens=_common(2, FREE_Q_LENS, self.query),
+            kv_lens=_common(2, FREE_KV_LENS, self.key, self.value),
+        )
+
+    def _number(self, text: str, role: str, axis: int) -> int:
+        slot: Slot = getattr(self, role)
+        size = slot.shape[axis]
+        if size is None:
+            raise InvalidRequest(
+                f"{text}: the number of {AXES[axis]} of {slot.name} is not fixed; "
+                "export the model with a fixed one"
+            )
+        return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A model that was read: its inputs, the type that it computes in, and how to run it.
+
+    run: tensors by the model's own names -> its first result.
+    """
+
+    interface: Interface
+    dtype: str
+    run: Callable[[Mapping[str, Tensor]], Tensor]
+
+
+def interface_of(text: str, slots: Sequence[Slot]) -> Interface:
+    """What each input of ``text`` is: by its name, or else the first three in their order.
+
+    Raises InvalidRequest, in one line, for a model that is no attention function.
+    """
+    named = {role: _named(slots, role) for role in ALIASES}
+    if not all(named[role] for role in ("query", "key", "value")):
+        rest = [slot for slot in slots if slot is not named["mask"]]
+        named.update(zip(("query", "key", "value"), rest, strict=False))
+        if named["mask"] is None and len(rest) == 4:
+            named["mask"] = rest[3]
+    query, key, value, mask = (named[role] for role in ALIASES)
+    known = [slot for slot in (query, key, value, mask) if slot is not None]
+    listed = ", ".join(f"{slot.name}{_shape(slot)}" for slot in slots) or "none"
+    if query is None or key is None or value is None or len(known) != len(slots):
+        raise InvalidRequest(
+            f"{text}: its inputs are {listed}; a saved attention takes query, key, value and "
+            f"perhaps a mask. Else {WRAP}"
+        )
+    for slot in known:
+        require(
+            len(slot.shape) == 4,
+            f"{text}: {slot.name} has shape {_shape(slot)}, and not [batch, heads, length, "
+            f"channels]. Else {WRAP}",
+        )
+    return Interface(query=query, key=key, value=value, mask=mask)
+
+
+def _named(slots: Sequence[Slot], role: str) -> Slot | None:
+    return next((slot for slot in slots if slot.name.lower() in ALIASES[role]), None)
+
+
+def _common(axis: int, free: tuple[int, ...], *slots: Slot) -> tuple[int, ...]:
+    """The sizes of an axis that all of ``slots`` take, those of the first one that has its own."""
+    fixed = next((slot for slot in slots if slot.shape[axis] is not None), None)
+    if fixed is not None:
+        return fixed.sizes(axis, free)
+    first, *others = (slot.sizes(axis, free) for slot in slots)
+    return tuple(n for n in first if all(n in other for other in others)) or first[:1]
+
+
+def _shape(slot: Slot) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in slot.shape)}]"

@@ -1,0 +1,126 @@
+"""A saved package is checked at its own sizes: a right one holds, wrong ones are named."""
+
+import pytest
+import torch
+
+from equivalence.cli import run
+from equivalence.coreml.quiet import coremltools
+from equivalence.engine import Request, check_target
+from equivalence.errors import InvalidRequest
+from equivalence.loading import load
+from equivalence.resolve import resolve
+
+QUERY, KEY = (1, 4, 8, 16), (1, 2, 8, 16)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, wrong):
+        super().__init__()
+        self.wrong = wrong
+
+    def forward(self, query, key, value, mask):
+        if self.wrong == "tiles":
+            key, value = key.repeat(1, 2, 1, 1), value.repeat(1, 2, 1, 1)
+        else:
+            key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+        scale = 1.0 if self.wrong == "scale" else None
+        if self.wrong == "mask":
+            mask = mask * 0
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale
+        )
+
+
+class Caching(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(KEY, dtype=torch.float16))
+
+    def forward(self, query, key, value):
+        self.kept[:, :, :8] = key
+        return query + self.kept.repeat_interleave(2, 1) + value.repeat_interleave(2, 1)
+
+
+def saved(module, path, *, length=8, half=False, **more):
+    ct = coremltools()
+    mask = () if isinstance(module, Caching) else ((1, 1, 8, 8),)
+    kind = torch.float16 if half else torch.float32
+    example = [torch.zeros(shape, dtype=kind) for shape in (QUERY, KEY, KEY, *mask)]
+    flexible = ((1, 2, length, 16),) * 2
+    shapes = [QUERY, *flexible, *((1, 1, 8, length) for _ in mask)]
+    stored = {"dtype": ct.converters.mil.mil.types.fp16} if half else {}
+    names = ("query", "key", "value", "mask")
+    more["inputs"] = [
+        ct.TensorType(name=name, shape=shape, **stored)
+        for name, shape in zip(names, shapes, strict=False)
+    ]
+    traced = torch.jit.trace(module.eval(), example, check_trace=False)
+    ct.convert(
+        traced, minimum_deployment_target=ct.target.iOS18, skip_model_load=True, **more
+    ).save(str(path))
+
+
+def result_of(path, **request):
+    target = load(resolve(str(path)))
+    laws = ("agrees-with-float64",)
+    return check_target(target, Request(examples=12, laws=laws, **request))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kinds"),
+    [
+        ("", []),
+        ("tiles", ["head-mapping"]),
+        ("mask", ["mask-semantics"]),
+        ("scale", ["scale"]),
+    ],
+)
+def test_a_mistake_of_a_package_is_named(wrong, kinds, tmp_path):
+    saved(Attention(wrong), tmp_path / "net.mlpackage")
+    found = result_of(tmp_path / "net.mlpackage")
+    assert [failure.diagnosis.kind for failure in found.failures] == kinds
+    assert found.held is (not kinds)
+    assert found.laws[0].dtype == "float16"
+    assert not found.laws[0].refused
+    assert set(found.shares.kv_lens) == {8}
+
+
+def test_a_flexible_length_is_tried_at_several_sizes(tmp_path):
+    length = coremltools().RangeDim(1, 20, default=8)
+    saved(Attention(""), tmp_path / "net.mlpackage", length=length)
+    found = result_of(tmp_path / "net.mlpackage")
+    assert found.held is True
+    assert set(found.shares.kv_lens) == {3, 16, 17}
+
+
+def test_a_package_with_states_gets_one_line(tmp_path):
+    ct = coremltools()
+    kept = ct.TensorType(shape=KEY, dtype=ct.converters.mil.mil.types.fp16)
+    saved(
+        Caching(),
+        tmp_path / "net.mlpackage",
+        half=True,
+        states=[ct.StateType(wrapped_type=kept, name="kept")],
+    )
+    with pytest.raises(InvalidRequest, match="keeps states, which a saved attention does not"):
+        load(resolve(str(tmp_path / "net.mlpackage")))
+
+
+def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.mlpackage").mkdir()
+    for text, said in (
+        ("net.mlpackage", "net.mlpackage: it holds no Manifest.json"),
+        ("net.mlpackage:f", "net.mlpackage:f: a saved model has no attribute; write net.mlpack"),
+        ("net.onnx", "net.onnx: there is no model net.onnx; you are in"),
+        ("net.mlmodelc", "net.mlmodelc: of saved models, .mlpackage and .onnx are read"),
+    ):
+        assert run(["check", text]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_saved_model_is_no_converter(tmp_path):
+    (tmp_path / "net.mlpackage").mkdir()
+    resolved = resolve(str(tmp_path / "net.mlpackage"), facts={"kind": "converter"})
+    with pytest.raises(InvalidRequest, match="is checked as an attention; a converter is"):
+        load(resolved)
