@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import numpy as np
 
 from equivalence.dtypes import Array, numpy_dtype
 from equivalence.errors import InvalidRequest
+
+# What numpy, and code written for it, says to a tensor.
+MEANT_FOR_NUMPY: Final = re.compile(
+    r"'torch\.\w+' as a data type|'Tensor' object has no attribute '(astype|copy)'|numpy\.ndarray"
+)
 
 
 def to_native(array: Array, *, arrays: str, device: str = "cpu") -> Any:
@@ -65,3 +71,10 @@ def from_native(result: Any) -> tuple[Array, str] | None:
         array = np.asarray(result)
         return array, array.dtype.name
     return None
+
+
+def meant_for_numpy(arrays: str, text: str) -> str:
+    """What to add to the exception of a kernel that wants other arrays than it was given."""
+    if arrays != "torch" or not MEANT_FOR_NUMPY.search(text):
+        return ""
+    return " (it was given torch tensors; for a kernel that takes numpy's arrays: --arrays numpy)"

@@ -256,6 +256,10 @@ class LawSearch:
             case = min(cases, key=size_of)
             trouble = cases[case]
         diagnosis = self._diagnosis(law, domain, case, trouble)
+        if diagnosis.kind == "unknown" and self.kind.retold is not None:
+            subject = self.kind.subject(self.subject.target, domain)
+            named = [f.diagnosis for f in known if f.diagnosis.kind != "unknown"]
+            diagnosis = self.kind.retold(subject, law.name, case, named) or diagnosis
         self._report(law, case, trouble, diagnosis, known)
         return diagnosis
 
@@ -344,4 +348,5 @@ def _same_fault(one: Failure, other: Failure) -> bool:
         return one.law == other.law
     if kind == "crash":
         return one.trouble.text == other.trouble.text
-    return one.diagnosis == other.diagnosis
+    same_case = one.law == other.law and one.case.but(dtype=other.dtype) == other.case
+    return same_case or one.diagnosis == other.diagnosis

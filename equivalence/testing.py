@@ -54,6 +54,7 @@ def conformance(
     import pytest
 
     name = target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
+    address = target if isinstance(target, str) else _address(target)
     subject = _opened(target, name, {**facts, **({"dtypes": tuple(dtypes)} if dtypes else {})})
     declared = subject.declaration
     formats = declared.dtypes or ("float32",)
@@ -99,11 +100,15 @@ def conformance(
             record_property("equivalence.timing", _timing_text(name, result))
         expected = _expected(target, pytestconfig.rootpath, law, dtype)
         if failures:
+            from equivalence.replay import replay_line
             from equivalence.report.failure import failure_lines
 
             if expected is not None:
                 pytest.xfail(expected.note)
-            blocks = ["\n".join(failure_lines(name, failure)) for failure in failures]
+            again = [
+                replace(f, replay=replay_line(address, f.case, facts, f.law)) for f in failures
+            ]
+            blocks = ["\n".join(failure_lines(name, failure)) for failure in again]
             raise Disagreement("\n\n".join(blocks))
         if expected is not None and result.examples:
             raise Disagreement(complaint(expected, "no longer fails, remove it"))
@@ -137,6 +142,19 @@ def _names(function: Callable[..., Any]) -> tuple[str, ...]:
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     file = getattr(module, "__file__", None) or ""
     return (name, f"{getattr(function, '__module__', '')}:{name}", f"{file}:{name}")
+
+
+def _address(function: Callable[..., Any]) -> str:
+    """What ``equivalence replay`` finds the function by: its module in a package, else its file."""
+    name = getattr(function, "__qualname__", repr(function))
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        return name
+    if module.__package__:
+        return f"{module.__name__}:{name}"
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{name}"
 
 
 def _opened(target: Callable[..., Any] | str, name: str, facts: dict[str, Any]) -> Target:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from equivalence.arrays import meant_for_numpy
 from equivalence.case import MEMORIES, AttentionCase
 from equivalence.domain import Domain
 from equivalence.dtypes import DTYPES
@@ -67,7 +68,10 @@ class _Bench:
         if outcome.status in ("died", "hung", "memory"):
             self.trials.crashes.append((case, outcome))
         if feature is not None:
-            self.trials.not_exercised.setdefault(feature, outcome.text)
+            self.trials.not_exercised.setdefault(
+                feature,
+                outcome.text + meant_for_numpy(self.target.declaration.arrays, outcome.text),
+            )
         return False
 
     def accepted(self, feature: str, cases: Mapping[Any, AttentionCase]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from equivalence.arrays import meant_for_numpy
 from equivalence.dtypes import DTYPES
 from equivalence.outcome import Target
 from equivalence.trials import Trials
@@ -33,7 +34,7 @@ class TinyCalls:
                 return True
             if outcome.status in ("died", "hung", "memory"):
                 self.trials.crashes.append((case, outcome))
-            text = outcome.text
+            text = outcome.text + meant_for_numpy(self.target.declaration.arrays, outcome.text)
         else:
             text = str(supported) or "excluded by its author"
         if feature is not None:

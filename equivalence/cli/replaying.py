@@ -34,7 +34,8 @@ def replay_case(
     printer.lines(target_lines(result))
     if kind.name == "attention":
         printer.lines(("", line) for line in _by_eye(subject, case))
-    printer.lines(("quiet", line) for line in _unjudged(result))
+    ramp = getattr(case, "values", "") == "ramp"
+    printer.lines(("quiet", line) for line in _unjudged(result, ramp))
     return RunResult(targets=[result]).exit_code
 
 
@@ -104,11 +105,12 @@ def _by_eye(subject: Any, case: Any) -> list[str]:
     return list(tensor_lines(shown, case.dtype))
 
 
-def _unjudged(result: TargetResult) -> list[str]:
-    return [line for law in result.laws for line in _reasons(law)]
+def _unjudged(result: TargetResult, ramp: bool) -> list[str]:
+    return [line for law in result.laws for line in _reasons(law, ramp)]
 
 
-def _reasons(law: LawResult) -> list[str]:
+def _reasons(law: LawResult, ramp: bool) -> list[str]:
     if law.vacuous:
-        return [f"{law.law}: vacuous, the bound covers every value that could have come out"]
+        alike = ' (all keys hold the same; values="steps" tells them apart)' if ramp else ""
+        return [f"{law.law}: vacuous, the bound covers every value that could have come out{alike}"]
     return [f"{law.law}: refused: {reason}" for reason in law.reasons]

@@ -46,7 +46,8 @@ def faults(card: IdentityCard, case: AttentionCase) -> Iterator[Diagnosis]:
         text = f"channels {list(card.channels.silent)} of query and key change no score"
         yield Diagnosis(kind="head-dim-tail", text=text)
     if not isinstance(card.keys, NotAnswered) and (card.keys.missing or card.keys.duplicated):
-        text = f"keys {list(card.keys.missing)} never count, {list(card.keys.duplicated)} twice"
+        said = {"never count": card.keys.missing, "count twice": card.keys.duplicated}
+        text = ", ".join(f"keys {list(keys)} {what}" for what, keys in said.items() if keys)
         yield Diagnosis(kind="head-dim-tail", text=text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ class Kind:
     count: adds one drawn case to the shares of a run.
     diagnose: (subject, law name, case, trouble) -> Diagnosis, where the kind names its mistakes
     itself.
+    retold: (subject, law name, case, diagnoses) -> the one of them that explains the case too.
     identify: (target, domain, dtype) -> the lines of its identity card, from probes.
     pairs: (domain, seed) -> cases that have every two options together at least once.
     admits: (domain, case) -> whether the target takes the options of a case from elsewhere.
@@ -44,6 +45,7 @@ class Kind:
     strategy: Callable[[Any], st.SearchStrategy[Any]]
     count: Callable[[Shares, Any], None]
     diagnose: Callable[[Any, str, Any, Trouble], Diagnosis] | None = None
+    retold: Callable[[Any, str, Any, Sequence[Diagnosis]], Diagnosis | None] | None = None
     spare: Callable[[Any, str], Any] | None = None
     identify: Callable[[Target, Any, str], list[str]] | None = None
     pairs: Callable[[Any, int], Iterable[Any]] | None = None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.diagnosis import diagnose
+from equivalence.diagnosis.related import known_in_other_calls
 from equivalence.domain import REAL_HEAD_DIMS, Domain, without_fault
 from equivalence.kinds import Kind
+from equivalence.laws import law_named
 from equivalence.outcome import Target
 from equivalence.probes import battery, card_lines
 from equivalence.results import Diagnosis, Shares
@@ -40,6 +42,15 @@ def _diagnose(subject: Subject, _law: str, case: AttentionCase, trouble: Trouble
     return diagnose(target, domain, case, trouble, lambda: battery(target, domain, case.dtype))
 
 
+def _retold(
+    subject: Subject, law: str, case: AttentionCase, known: Sequence[Diagnosis]
+) -> Diagnosis | None:
+    check = law_named(law).check
+    return known_in_other_calls(
+        subject.target, case, lambda one, heard: check(one, Subject(heard, subject.domain)), known
+    )
+
+
 def _identify(target: Target, domain: Domain, dtype: str) -> list[str]:
     return card_lines(battery(target, domain, dtype))
 
@@ -53,6 +64,7 @@ KIND: Final = Kind(
     strategy=attention_cases,
     count=_count,
     diagnose=_diagnose,
+    retold=_retold,
     spare=without_fault,
     identify=_identify,
     pairs=attention_pairs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from equivalence.profiles import PROFILES, profile_for
 from equivalence.report.numbers import count, counted, percent, short
 from equivalence.results import Shares, TargetResult
 from equivalence.verdict import LawResult
@@ -50,7 +51,7 @@ def sentence(target: TargetResult) -> str:
     judged = [row for row in rows if row.held is not None]
     checks = sum(row.examples for row in rows)
     of_laws = f"{counted(checks, 'check')} of {counted(len(judged), 'law')}"
-    profile = f"profile {target.profile}" if target.profile else ""
+    profile = _profiles(target, judged)
     refusal = ", and it refuses every grouped case" if target.refuses_grouped else ""
     stopped = " (interrupted: this is what was known)" if target.interrupted else ""
     if target.trouble:
@@ -66,6 +67,15 @@ def sentence(target: TargetResult) -> str:
     faults = counted(len(target.failures), "fault") if kinds else "a law is broken"
     verb = "crashes" if target.crashed else "does not hold"
     return f"{target.target} {verb}: {faults}{named} in {of_laws}{refusal}{stopped}"
+
+
+def _profiles(target: TargetResult, judged: list[LawSummary]) -> str:
+    """By what it was judged: float32 alone, say, is never judged by a profile of 16 bit."""
+    if target.profile not in PROFILES:
+        return f"profile {target.profile}" if target.profile else ""
+    dtypes = dict.fromkeys(r.dtype for row in judged for r in row.dtypes if r.held is not None)
+    names = list(dict.fromkeys(profile_for(dtype, target.profile).name for dtype in dtypes))
+    return f"profile {names[0] if len(names) == 1 else target.profile}"
 
 
 def refusals(target: TargetResult) -> dict[str, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from equivalence.report.failure import failure_lines
-from equivalence.report.numbers import count
+from equivalence.report.numbers import count, counted
 from equivalence.report.summary import (
     LawSummary,
     law_summaries,
@@ -67,8 +68,7 @@ def _who(names: Sequence[str], targets: int) -> str:
 def _facts(target: TargetResult, *, timings: bool) -> Iterator[Shown]:
     for fact in target.card:
         yield "", fact
-    for text in target.remarks:
-        yield "", f"remark: {text}"
+    yield from (("", line) for line in _remarks(target.remarks))
     laws = law_summaries(target)
     for law in laws:
         if law.known:
@@ -86,6 +86,14 @@ def _facts(target: TargetResult, *, timings: bool) -> Iterator[Shown]:
         for law in sorted(laws, key=lambda law: -law.seconds):
             if law.seconds:
                 yield "", f"time: {law.name} {law.seconds:.3g} s{_calls(law)}"
+
+
+def _remarks(remarks: Mapping[str, int]) -> Iterator[str]:
+    """Each remark; of those that begin alike and may contradict each other, how often, too."""
+    alike = Counter(text.split()[0] for text in remarks)
+    for text, times in remarks.items():
+        often = f" ({counted(times, 'case')})" if alike[text.split()[0]] > 1 else ""
+        yield f"remark: {text}{often}"
 
 
 def _calls(law: LawSummary) -> str:

@@ -178,3 +178,15 @@ def test_another_layout_is_the_only_fault_and_names_what_accepts_it() -> None:
     assert [failure.diagnosis.kind for failure in result.failures] == ["layout"]
     assert result.failures[0].diagnosis.text.endswith("--declare layout=BSHD")
     assert not result.crashed
+
+
+def for_numpy(query: Any, key: Any, value: Any) -> Any:
+    return query.astype("float32")
+
+
+def test_a_kernel_that_wants_numpy_is_told_how() -> None:
+    target = LocalTarget.of(for_numpy, name="for_numpy", facts={})
+    trouble = check_target(target, Request(examples=1)).trouble
+    assert "--arrays numpy" in str(trouble)
+    told = LocalTarget.of(for_numpy, name="for_numpy", facts={"arrays": "numpy"})
+    assert "--arrays numpy" not in str(check_target(told, Request(examples=1)).trouble)

@@ -55,6 +55,21 @@ def test_sentences_of_targets_that_were_not_exercised() -> None:
     assert sentence(nothing).endswith(" (interrupted: this is what was known)")
 
 
+def test_the_sentence_names_the_profile_that_judged(holds: TargetResult) -> None:
+    holds.laws = [replace(law, dtype="float32") for law in holds.laws]
+    assert sentence(holds).endswith("(profile f32)")
+
+
+def test_remarks_that_contradict_each_other_say_how_often(holds: TargetResult) -> None:
+    holds.remarks = {"gradients agree": 57, "gradients disagree": 1, "NaN leaks": 3}
+    lines = [text for _, text in closing_lines([holds]) if text.startswith("remark")]
+    assert lines == [
+        "remark: gradients agree (57 cases)",
+        "remark: gradients disagree (1 case)",
+        "remark: NaN leaks",
+    ]
+
+
 def test_plain_text_of_one_target(holds: TargetResult, snapshot: SnapshotAssertion) -> None:
     lines = [text for _, text in target_lines(holds)]
     lines += plain_table(law_table(holds, WORDS))

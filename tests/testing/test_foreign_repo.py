@@ -59,7 +59,8 @@ def foreign(tmp_path: Path) -> Path:
 def run(folder: Path, repeat: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "acme" / "kernels.py").write_text(KERNELS.replace("{repeat}", repeat))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
     )
@@ -81,5 +82,7 @@ def test_wrong_kernel_fails_without_the_plugin(foreign: Path) -> None:
     assert "test_attention[agrees-with-float64-bfloat16]" in result.stdout
     assert "head-mapping: query head 1 reads kv head 1, expected 0" in result.stdout
     assert 'AttentionCase(num_kv_heads=2, group_size=2, dtype="bfloat16")' in result.stdout
+    assert "equivalence replay acme.kernels:attention 'AttentionCase(" in result.stdout
+    assert "--declare causal=lower_right --law agrees-with-float64" in result.stdout
     assert "1 failed" in result.stdout.splitlines()[-1]
     assert "checks in" not in result.stdout
