@@ -117,7 +117,7 @@ def _meaning(outcome: Outcome, meanings: Mapping[str, Array], rows: slice) -> st
     for name, expected in meanings.items():
         if expected.shape != got.shape:
             continue
-        if _alike(got[:, :, rows], np.asarray(expected)[:, :, rows]):
+        if alike(got[:, :, rows], np.asarray(expected)[:, :, rows]):
             return name
     looked = got[:, :, rows]
     if np.isnan(looked).any():
@@ -125,7 +125,8 @@ def _meaning(outcome: Outcome, meanings: Mapping[str, Array], rows: slice) -> st
     return UNNAMED if np.isfinite(looked).all() else "infinity"
 
 
-def _alike(got: Any, expected: Array) -> bool:
+def alike(got: Any, expected: Array) -> bool:
+    """Whether two outputs of one shape mean the same: NaN in the same places, the rest close."""
     if not np.array_equal(np.isnan(got), np.isnan(expected)):
         return False
     finite = np.isfinite(expected)

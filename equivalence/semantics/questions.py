@@ -134,14 +134,14 @@ def questions() -> Iterator[Question]:
         case=AttentionCase(num_kv_heads=2, group_size=2),
         meanings=_heads,
     )
-    for q_len, kv_len in ((2, 3), (3, 2)):
+    for q_len, kv_len, first in ((2, 3, None), (4, 3, 1)):  # the row before sees no key
         yield Question(
             axis="causal corner",
             asks=f"where the diagonal of q_len {q_len}, kv_len {kv_len} stands",
             case=AttentionCase(q_len=q_len, kv_len=kv_len, causal="lower_right", values="steps"),
             needs=("causal",),
             corner=True,
-            rows=(1, None),
+            rows=(first, None),
             meanings=_corners,
         )
     empty = {
@@ -156,7 +156,7 @@ def questions() -> Iterator[Question]:
         yield Question(
             axis="masked rows",
             asks=f"what a row holds that sees no key by {way}",
-            case=case.but(kv_len=2, values="steps"),
+            case=case.but(kv_len=2, values="normal", magnitude=4.0, seed=3),
             needs=needs,
             rows=(0, 1),
             meanings=_empty,
@@ -186,7 +186,7 @@ def questions() -> Iterator[Question]:
             kv_len=3,
             causal="lower_right",
             values="steps",
-            mask=Mask(pattern="window", size=2),
+            mask=Mask(pattern="padding", size=2),
         ),
         needs=("mask", "causal"),
         corner=True,
@@ -196,7 +196,12 @@ def questions() -> Iterator[Question]:
         axis="softcap order",
         asks="whether a bias is capped",
         case=AttentionCase(
-            kv_len=3, head_dim=2, values="normal", softcap=0.5, mask=Mask(form="float", bias=3.0)
+            kv_len=3,
+            head_dim=2,
+            values="normal",
+            magnitude=4.0,
+            softcap=0.5,
+            mask=Mask(form="float", bias=3.0),
         ),
         needs=("softcap", "mask"),
         meanings=_softcap,
@@ -234,8 +239,8 @@ def questions() -> Iterator[Question]:
     for option, window in (("window", 2), ("window_size", (1, 0))):
         yield Question(
             axis="window counting",
-            asks=f"what {option}={window} leaves of 5 keys",
-            case=AttentionCase(q_len=1, kv_len=5, values="steps", window=window),
+            asks=f"what {option}={window} leaves of 3 keys",
+            case=AttentionCase(q_len=3, kv_len=3, values="steps", window=window),
             needs=(option,),
             meanings=_window,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 
 from equivalence.calling import LocalTarget
 from equivalence.declaration import attention as declare
+from equivalence.kinds import kind_named
 from equivalence.replay import case_text, parse_case
 from equivalence.report.semantics import axes_json, disagreements_json, map_page
-from equivalence.semantics.asking import UNNAMED, Map, ask_all
+from equivalence.semantics.asking import UNNAMED, Map, alike, ask_all
 from equivalence.semantics.questions import questions
 
 from .judging import loaded
@@ -127,6 +129,20 @@ def test_the_page_holds_its_command_every_camp_and_every_pair() -> None:
     assert "    equivalence compare --axes" in page
     assert "| interleaved | `interleaved` |" in page
     assert "| 2 interleaved | 1 |" in page
+
+
+@pytest.mark.parametrize("corner", ["lower_right", "upper_left"])
+def test_no_question_has_two_meanings_that_look_alike(corner: str) -> None:
+    makers = {"attention": spelled(), "rotary": loaded("rotary.torch_half")}
+    for question in questions():
+        case = question.case.but(causal=corner) if question.corner else question.case
+        inputs = kind_named(question.kind).subject(makers[question.kind], None).inputs(case)
+        found = {
+            name: output[:, :, slice(*question.rows)]
+            for name, output in question.meanings(inputs).items()
+        }
+        same = [pair for pair in combinations(found, 2) if alike(*(found[name] for name in pair))]
+        assert same == [], (question.axis, question.asks)
 
 
 def test_every_axis_is_asked_about() -> None:
