@@ -13,33 +13,14 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
 from torch import Tensor, nn
-from torch.nn import functional
 
 from equivalence.backends.head_folding import group_size_of
+from equivalence.backends.sdpa_module import SdpaModule
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
 from equivalence.errors import Unsupported
 
 KEPT: Final = 64
-
-
-class _Sdpa(nn.Module):
-    def __init__(self, is_causal: bool, scale: float | None) -> None:
-        super().__init__()
-        self.is_causal, self.scale = is_causal, scale
-
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        return functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            is_causal=self.is_causal,
-            scale=self.scale,
-            enable_gqa=True,
-        )
 
 
 class Lowered:
@@ -67,7 +48,7 @@ def _lowered(
     scale: float | None,
 ) -> Lowered:
     example = tuple(torch.zeros(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True))
-    return Lowered(_Sdpa(causal, scale), example)
+    return Lowered(SdpaModule(causal, scale), example)
 
 
 def supports(case: AttentionCase) -> bool | str:

@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from equivalence.backends.head_folding import group_size_of
 from equivalence.backends.openvino_compiled import FORCED, Compiled
+from equivalence.backends.sdpa_module import SdpaModule
 from equivalence.case import AttentionCase
 from equivalence.declaration import KnownFault
 from equivalence.declaration import attention as declare
@@ -54,25 +54,6 @@ LOWEST_OVERFLOWS: Final = KnownFault(
 )
 
 
-class _Sdpa(nn.Module):
-    def __init__(self, is_causal: bool, scale: float | None) -> None:
-        super().__init__()
-        self.is_causal, self.scale = is_causal, scale
-
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
-    ) -> Tensor:
-        return functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask,
-            is_causal=self.is_causal,
-            scale=self.scale,
-            enable_gqa=True,
-        )
-
-
 @cache
 def _compiled(
     dtype: torch.dtype, mask: torch.dtype | None, causal: bool, scale: float | None, forced: bool
@@ -81,7 +62,7 @@ def _compiled(
     example = [tiny, tiny[:, :2], tiny[:, :2]]
     if mask is not None:
         example.append(torch.zeros(2, 4, 3, 3, dtype=mask))
-    return Compiled(_Sdpa(causal, scale), example, FORCED if forced else {})
+    return Compiled(SdpaModule(causal, scale), example, FORCED if forced else {})
 
 
 def supports(case: AttentionCase) -> bool | str:
