@@ -90,7 +90,8 @@ def time(
       equivalence time decode --torch 2.9.1 --dtype bfloat16
       equivalence time decode --history times.jsonl --against times.jsonl
     """
-    from equivalence.cli.timing import Asked, run
+    from equivalence.cli.timing import run
+    from equivalence.cli.timing_plans import Asked
 
     return run(
         Asked(
