@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -349,4 +350,12 @@ def _same_fault(one: Failure, other: Failure) -> bool:
     if kind == "crash":
         return one.trouble.text == other.trouble.text
     same_case = one.law == other.law and one.case.but(dtype=other.dtype) == other.case
-    return same_case or one.diagnosis == other.diagnosis
+    bare = one.trouble.error is not None and one.diagnosis.text == one.trouble.text
+    return same_case or bare or _gist(one.diagnosis) == _gist(other.diagnosis)
+
+
+def _gist(diagnosis: Diagnosis) -> str:
+    """What it says; of a precision, which profile accepts it and not by how much it is off."""
+    if diagnosis.kind != "precision":
+        return diagnosis.text
+    return re.sub(r"is \S+ times", "is beyond", diagnosis.text)

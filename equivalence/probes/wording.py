@@ -23,6 +23,14 @@ CORNERS: Final = {
 }
 
 
+def _rows(by_batch: object) -> str:
+    """Whose mask each head of each batch row gets, or that none explains what came out."""
+    flat = str(by_batch)
+    if set(flat) <= set("None(), "):
+        return "that of no batch row"
+    return f"{flat} by (row, head)"
+
+
 def card_lines(card: IdentityCard) -> list[str]:
     """The summary, then what is unusual, then what could not be asked."""
     return [", ".join(summary(card)), *oddities(card), *unanswered(card)]
@@ -127,7 +135,7 @@ def _mask_oddities(card: IdentityCard) -> Iterator[str]:
             yield "-inf in a float mask does not hide a key"
     if not isinstance(card.mask_axes, NotAnswered):
         if not card.mask_axes.batch_right:
-            yield f"a mask by batch row is applied as {card.mask_axes.by_batch} by (row, head)"
+            yield f"a mask by batch row is applied as {_rows(card.mask_axes.by_batch)}"
         if not card.mask_axes.head_right:
             yield f"a mask by head is applied as {card.mask_axes.by_head}"
     if not isinstance(card.mask_constant, NotAnswered) and math.isfinite(card.mask_constant.value):

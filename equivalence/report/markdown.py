@@ -118,10 +118,10 @@ def _audit(audit: AuditJson) -> str:
 
 
 def _fault(name: str, fault: Fault) -> str:
-    where = f" in {', '.join(sorted(fault.dtypes))}" if fault.dtypes else ""
+    where = f" in {_text(', '.join(sorted(fault.dtypes)))}" if fault.dtypes else ""
     return (
         f"### {_text(name)}: {_text(fault.kind)}\n\n{_text(fault.text)}\n\n"
-        f"Breaks {_text(', '.join(sorted(fault.laws)))}{_text(where)}.\n\n"
+        f"Breaks {_text(', '.join(sorted(fault.laws)))}{where}.\n\n"
         f"{_code(fault.shown.replay)}\n"
     )
 

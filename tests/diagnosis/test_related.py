@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from equivalence.calling import LocalTarget
+from equivalence.case import AttentionCase
 from equivalence.engine import Request, check_target
-from equivalence.results import TargetResult
+from equivalence.law_search import _same_fault
+from equivalence.results import Diagnosis, Failure, TargetResult
+from equivalence.verdict import Trouble
 
 LAWS = ("agrees-with-float64", "key-permutation", "chunks-equal-prefill")
 
@@ -64,3 +67,22 @@ def test_a_mistake_that_only_two_calls_show_is_still_told() -> None:
     result = checked(drifting)
     kinds = {failure.diagnosis.kind for failure in result.failures}
     assert kinds - {"head-dim-tail"}
+
+
+def failure(text: str) -> Failure:
+    trouble = Trouble(kind="outside-bound", text="disagrees", error=1.0, allowed=0.1)
+    return Failure(
+        law="agrees-with-float64",
+        dtype="float64",
+        case=AttentionCase(kv_len=len(text), dtype="float64"),
+        trouble=trouble,
+        diagnosis=Diagnosis(kind="precision", text=text),
+        replay="",
+    )
+
+
+def test_by_how_much_a_precision_is_off_makes_no_other_fault() -> None:
+    said = "the error is {} times what profile f64 allows and within that of profile {}"
+    one, other = failure(said.format("6.17e+06", "single")), failure(said.format("3.2", "single"))
+    assert _same_fault(one, other)
+    assert not _same_fault(one, failure(said.format("6.17e+06", "bf16_inside")))

@@ -17,6 +17,7 @@ def test_the_summary_says_what_broke_and_how_to_replay_it(example):
     assert "query head 1 reads kv head 1, expected 0" in shown
     assert "```text\nequivalence replay kernels.py:tiled 'AttentionCase(" in shown
     assert "| sound | (+ holds) | 2 | 0 | 0 |" in shown
+    assert re.search(r"\nBreaks \S+ in \w+\.\n", shown)
     assert re.search(r"\| 0\.97 \| sound \|", shown)
 
 
