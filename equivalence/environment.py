@@ -8,6 +8,23 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 PACKAGES: Final = ("torch", "numpy", "hypothesis", "ml-dtypes")
+# Whatever of these is installed: a backend may have run in it, here or in a worker.
+RUNTIMES: Final = (
+    "coreai-core",
+    "coreai-torch",
+    "coremltools",
+    "executorch",
+    "jax",
+    "jaxlib",
+    "mlx",
+    "numba",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "openvino",
+    "transformers",
+    "triton",
+)
 
 
 def environment(**facts: Any) -> dict[str, Any]:
@@ -18,7 +35,10 @@ def environment(**facts: Any) -> dict[str, Any]:
         "system": platform.system(),
         "machine": platform.machine(),
         "cpus": os.cpu_count() or 1,
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {
+            **{name: _version(name) for name in PACKAGES},
+            **{name: found for name in RUNTIMES if (found := _version(name)) is not None},
+        },
         **facts,
     }
 
