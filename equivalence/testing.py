@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from equivalence.kinds import kind_named
 from equivalence.law_search import LawSearch
@@ -73,6 +73,7 @@ def conformance(
         record_property: Callable[[str, object], None],
         pytestconfig: pytest.Config,
     ) -> None:
+        __tracebackhide__ = True  # a reader of the failure wants its block, not this function
         trials = tried(dtype)
         if trials.base is None or dtype not in trials.domain.dtypes:
             reasons = trials.not_exercised
@@ -109,7 +110,7 @@ def conformance(
                 replace(f, replay=replay_line(address, f.case, facts, f.law)) for f in failures
             ]
             blocks = ["\n".join(failure_lines(name, failure)) for failure in again]
-            raise Disagreement("\n\n".join(blocks))
+            _disagree("\n\n".join(blocks))
         if expected is not None and result.examples:
             raise Disagreement(complaint(expected, "no longer fails, remove it"))
         if result.examples:
@@ -120,6 +121,11 @@ def conformance(
 
     test.__doc__ = f"{name} keeps every law that applies to it."
     return test
+
+
+def _disagree(text: str) -> NoReturn:
+    """Raise where the traceback that pytest shows is two lines."""
+    raise Disagreement(text)
 
 
 def _expected(

@@ -82,6 +82,7 @@ def test_wrong_kernel_fails_without_the_plugin(foreign: Path) -> None:
     assert "test_attention[agrees-with-float64-bfloat16]" in result.stdout
     assert "head-mapping: query head 1 reads kv head 1, expected 0" in result.stdout
     assert 'AttentionCase(num_kv_heads=2, group_size=2, dtype="bfloat16")' in result.stdout
+    assert "def test(" not in result.stdout
     assert "equivalence replay acme.kernels:attention 'AttentionCase(" in result.stdout
     assert "--declare causal=lower_right --law agrees-with-float64" in result.stdout
     assert "1 failed" in result.stdout.splitlines()[-1]
