@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 from equivalence.case import VALUES
+from equivalence.interrupts import raise_if_interrupted
 
 SHRINK_SECONDS: Final = 4.0
 POLISH_CALLS: Final = 400
@@ -69,6 +70,7 @@ def explore(
 
     def run(case: Any) -> None:
         nonlocal visited
+        raise_if_interrupted()
         if visited >= FEWEST and deadline is not None and time.monotonic() > deadline:
             raise _Enough
         visited += 1

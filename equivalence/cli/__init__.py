@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    from equivalence.interrupts import remember_interrupts
+
+    remember_interrupts()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
