@@ -17,6 +17,7 @@ FORMULATIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_formulations_and_caches_agree() -> None:
     recipes = [
         *(RECIPE.but(formulation=name) for name in FORMULATIONS),

@@ -35,7 +35,7 @@ def rich():
     return [case for seed in range(2) for case in drawn(RICH, seed)]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_shares(seed):
     cases = drawn(Domain(), seed)
     assert len(cases) >= 0.9 * DRAWS

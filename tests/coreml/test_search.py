@@ -57,8 +57,8 @@ def test_a_fault_that_is_mended_is_shouted_out() -> None:
     [
         ("trace", 8),
         pytest.param("export", 6, marks=pytest.mark.slow),
-        ("trace_double", 4),
-        ("trace_strict", 4),
+        pytest.param("trace_double", 6, marks=pytest.mark.slow),
+        pytest.param("trace_strict", 6, marks=pytest.mark.slow),
     ],
 )
 def test_a_short_search_holds(route: str, examples: int) -> None:

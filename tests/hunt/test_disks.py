@@ -30,6 +30,7 @@ def test_a_report_to_a_full_device_is_told_in_one_line(start: Start) -> None:
 
 
 @needs_full
+@pytest.mark.slow
 def test_an_output_that_does_not_fit_is_told_in_one_line(start: Start) -> None:
     with open("/dev/full", "w") as full:
         process = start(*CHECK, stdout=full)

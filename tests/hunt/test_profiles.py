@@ -59,7 +59,8 @@ def test_the_profile_of_hypothesis_is_untouched():
 """
 
 
-@pytest.mark.parametrize("profile", [pytest.param("dev", marks=pytest.mark.slow), "nightly"])
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["dev", "nightly"])
 def test_profiles_of_conformance(folder: Path, profile: str) -> None:
     (folder / "test_it.py").write_text(TEST)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=j.xml")

@@ -54,7 +54,9 @@ def gone(processes):
     return psutil.wait_procs(processes, timeout=10)[1] == []
 
 
-@pytest.mark.parametrize("kernel", ["loops", "sleeps_holding_the_lock"])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param("loops", marks=pytest.mark.slow), "sleeps_holding_the_lock"]
+)
 def test_killing_the_parent_kills_server_and_worker(kernel):
     process, others = started(f"""
         target = open_target("{HERE}/kernels.py:{kernel}")

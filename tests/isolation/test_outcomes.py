@@ -83,7 +83,9 @@ def test_what_a_worker_prints_is_kept():
     ]
 
 
-@pytest.mark.parametrize("kernel", ["loops", "sleeps_holding_the_lock"])
+@pytest.mark.parametrize(
+    "kernel", ["loops", pytest.param("sleeps_holding_the_lock", marks=pytest.mark.slow)]
+)
 def test_a_hang_is_cut_off_and_the_next_one_sooner(kernel):
     target = opened(kernel, seconds=1.5)
     outcome = target.call(INPUTS)

@@ -116,6 +116,7 @@ def test_windows_of_jax_are_those_of_the_contract() -> None:
     assert isinstance(target.supports(case.but(q_len=7)), str)
 
 
+@pytest.mark.slow
 def test_one_environment_holds_them_together() -> None:
     """Opening one backend must not make another unavailable: all answer, one after the other."""
     case = AttentionCase(group_size=2, q_len=2, kv_len=4, head_dim=8, values="normal")
