@@ -55,6 +55,7 @@ def test_a_terminal_gets_a_bar_colours_and_signs(folder: Path) -> None:
     assert "\x1b[1;31m" in shown
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_plain_text(folder: Path) -> None:
     _, shown = on_terminal("check", "kernels.py:right", *QUICK, TERM="dumb")
     assert "\x1b" not in shown
