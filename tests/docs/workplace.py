@@ -50,7 +50,8 @@ def package(path: Path) -> None:
 
     class Module(torch.nn.Module):
         def forward(self, query, key, value):
-            return (query @ key.transpose(-1, -2)).softmax(-1) @ value
+            scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+            return scores.softmax(-1) @ value
 
     example = tuple(torch.ones(1, 2, 4, 8).half() for _ in range(3))
     program_of(Module(), example, convert_to="mlprogram").save(str(path))
