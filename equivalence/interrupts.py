@@ -7,18 +7,29 @@ and a search asks for it before every case.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
 _asked: Final = threading.Event()
 
 
-def remember_interrupts() -> None:
-    """From now on SIGINT raises KeyboardInterrupt as ever, and is remembered."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _remember)
+@contextlib.contextmanager
+def interrupts_remembered() -> Iterator[None]:
+    """Inside the block SIGINT raises KeyboardInterrupt as ever, and is remembered."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not ours or threading.current_thread() is not threading.main_thread():
+        yield  # ignored, somebody else's, or not ours to set
+        return
+    signal.signal(signal.SIGINT, _remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _asked.clear()
 
 
 def raise_if_interrupted() -> None:

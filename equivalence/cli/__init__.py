@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    from equivalence.interrupts import remember_interrupts
+    from equivalence.interrupts import interrupts_remembered
 
-    remember_interrupts()
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    with interrupts_remembered():
+        sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
