@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from equivalence.converters.axes import DynamicShapes
 from equivalence.converters.case import ConverterCase
+from equivalence.converters.formulations import FUSED
 from equivalence.coreai.converted import Converted, convert
 from equivalence.declaration import KnownFault
 from equivalence.declaration import converter as declare
 from equivalence.masks import Mask
-
-FUSED: Final = ("sdpa", "sdpa_repeat_kv", "sdpa_gqa", "sdpa_fold")
 
 
 def _aborts(law: str, **fields: Any) -> KnownFault:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from equivalence.converters.axes import DynamicShapes
 from equivalence.converters.case import ConverterCase
+from equivalence.converters.formulations import FUSED
 from equivalence.coreml.conversion import ROUTES, TARGETS
 from equivalence.coreml.converted import Converted, convert
 from equivalence.declaration import KnownFault
@@ -19,7 +20,6 @@ from equivalence.declaration import converter as declare
 from equivalence.masks import Mask
 
 FLEXIBLE: Final = ("range", "enumerated")
-FUSED: Final = ("sdpa", "sdpa_repeat_kv", "sdpa_gqa", "sdpa_fold")
 GQA_NOTE: Final = (
     "coremltools 9.0 drops enable_gqa: with a flexible length it tiles whole blocks of heads, so "
     "query head h reads h % num_kv_heads (apple/coremltools#2855)"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from equivalence.converters.axes import DynamicShapes
 from equivalence.converters.case import ConverterCase
+from equivalence.converters.formulations import FUSED
 from equivalence.declaration import KnownFault
 from equivalence.declaration import converter as declare
 from equivalence.masks import Mask
@@ -27,8 +28,8 @@ STATES: Final = KnownFault(
 
 
 # From opset 23 on, these become one Attention, with the faults of ONNX Runtime's kernel.
-FUSED: Final = {
-    "formulation": ("sdpa", "sdpa_repeat_kv", "sdpa_gqa", "sdpa_fold"),
+BECOMES_ATTENTION: Final = {
+    "formulation": FUSED,
     "target": OPSETS[1:],
 }
 
@@ -44,7 +45,7 @@ def _refused_mask(law: str, **more: Any) -> KnownFault:
             "from opset 23 on, a mask whose query axis has length one reaches ONNX Runtime's "
             "Attention as it is, which refuses it at every call of several queries"
         ),
-        where={"mask.axes": ("", "b", "h", "bh"), **FUSED},
+        where={"mask.axes": ("", "b", "h", "bh"), **BECOMES_ATTENTION},
     )
 
 
@@ -65,7 +66,7 @@ def _lowest(law: str, **more: Any) -> KnownFault:
             **more,
         ),
         note="from opset 23 on, a row whose mask is the lowest finite number everywhere is zero",
-        where={"mask.hidden": ("finfo.min",), **FUSED},
+        where={"mask.hidden": ("finfo.min",), **BECOMES_ATTENTION},
     )
 
 

@@ -75,6 +75,8 @@ ALL: Final = (
     _cache("cache_read_only", "ReadOnly"),
 )
 FORMULATIONS: Final = {formulation.name: formulation for formulation in ALL}
+# Written as scaled_dot_product_attention, which converters have an operator for.
+FUSED: Final = tuple(one.name for one in ALL if one.place.startswith("fused:"))
 
 
 def formulation_named(name: str) -> Formulation:
