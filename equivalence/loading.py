@@ -220,7 +220,11 @@ def _require_positionals(function: Callable[..., Any], kind: str, text: str) -> 
     ]
     if len(positional) < len(needed):
         taken = ", ".join(positional) or "nothing"
-        hint = "" if declaration_of(function) else "; declare its kind if it is another one"
+        hint = ""
+        if not declaration_of(function):
+            alike = [name for name, one in CONTRACTS.items() if tuple(positional) == one.tensors]
+            of_kind = f"kind={alike[0]}" if len(alike) == 1 else "its kind"
+            hint = f"; declare {of_kind} if it is another one"
         raise InvalidRequest(
             f"{text}: takes {taken} by position, but {kind} is called with "
             f"{', '.join(needed)}{hint}"

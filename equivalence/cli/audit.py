@@ -109,8 +109,7 @@ def audit(
     from equivalence.cli import auditing
     from equivalence.cli.destination import require_writable
 
-    if json is not None:
-        require_writable("--json", json)
+    require_writable({"--json": json})
     limits = auditing.limits(max_tiles=max_tiles, max_bytes=max_bytes, budget=budget)
     check = auditing.Speeds.of(measured, bandwidth, against=against)
     asked = auditing.Asked(

@@ -29,9 +29,7 @@ def backends(
     """
     from equivalence.cli.destination import require_writable, stdout_kept_for, write_whole
 
-    for option, path in (("--markdown", markdown), ("--json", json)):
-        if path is not None:
-            require_writable(option, path)
+    require_writable({"--markdown": markdown, "--json": json})
     if brief:
         written = [f"--{n}" for n, path in (("markdown", markdown), ("json", json)) if path]
         require(not written, f"--brief goes to the terminal only, and not to {', '.join(written)}")

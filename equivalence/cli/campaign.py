@@ -108,8 +108,7 @@ def campaign(
         hours is not None or shards is not None or resume,
         "say how long: --hours H, or --shards N",
     )
-    if html is not None:
-        require_writable("--html", html)
+    require_writable({"--html": html})
     asked = Asked(
         targets=tuple(dict.fromkeys(target or ())),
         hours=hours,

@@ -110,10 +110,7 @@ def check(
     from equivalence.xfails import read_xfails
 
     expected = read_xfails(xfails)
-    if json is not None:
-        require_writable("--json", json)
-    if html is not None:
-        require_writable("--html", html)
+    require_writable({"--json": json, "--html": html})
     if script is not None:
         require_folder("--script", script)
     if database is not None:

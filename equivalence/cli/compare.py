@@ -62,11 +62,7 @@ def compare(
     )
     dtypes = valid.known_dtypes(dtype)
     facts = valid.declared_facts(declare, device=device, arrays=arrays)
-    if json is not None:
-        require_writable("--json", json)
-
-    if markdown is not None:
-        require_writable("--markdown", markdown)
+    require_writable({"--json": json, "--markdown": markdown})
     if axes:
         from equivalence.cli.mapping import write_map
 

@@ -53,12 +53,10 @@ def quality(
     one_of("--method", method, ("mean", "first", "random"))
     for path in text:
         require(path.is_file(), f"--text {path}: there is no such file")
-    if json is not None:
-        require_writable("--json", json)
+    require_writable({"--json": json, "--figure": figure})
     if figure is not None:
         from equivalence.report.charts import require_chart
 
-        require_writable("--figure", figure)
         require_chart("--figure", figure)
     if checkpoints is not None:
         require_folder("--checkpoints", checkpoints)

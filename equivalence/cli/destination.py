@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,8 +36,28 @@ def stdout_kept_for(path: str | None) -> Iterator[None]:
         os.close(kept)
 
 
-def require_writable(option: str, path: str) -> None:
-    """Refuse a path that a later write would fail on; leaves nothing behind."""
+def require_writable(outputs: Mapping[str, str | Path | None]) -> None:
+    """Refuse a path that a later write would fail on, and one that two options name.
+
+    outputs: option -> where it goes, None where it was not given. Leaves nothing behind.
+    """
+    taken: dict[str, str] = {}
+    for option, given in outputs.items():
+        if given is None:
+            continue
+        path = str(given)
+        _require_writable(option, path)
+        place = path if path == STDOUT else str(Path(path).resolve())
+        if place != STDOUT and Path(place).exists() and not Path(place).is_file():
+            continue  # a device takes from both
+        if place in taken:
+            raise InvalidRequest(
+                f"{taken[place]} and {option} both write to {path}; name a place for each"
+            )
+        taken[place] = option
+
+
+def _require_writable(option: str, path: str) -> None:
     if path == STDOUT:
         return
     target = Path(path)

@@ -42,8 +42,7 @@ def findings(
     chosen = [finding_named(one) for one in name or register()]
     if quick:
         chosen = [finding for finding in chosen if not finding.slow]
-    if json is not None:
-        require_writable("--json", json)
+    require_writable({"--json": json})
     if show:
         print("\n".join(finding.script for finding in chosen), end="")
         return HELD

@@ -47,7 +47,7 @@ def gate(
     expected = read_xfails(xfails)
     old = read_baseline(baseline) if baseline.exists() or not update else None
     if update:
-        require_writable("--baseline", str(baseline))
+        require_writable({"--baseline": baseline})
     if report:
         found = read_findings(report)
     else:

@@ -81,10 +81,7 @@ def kvspec(
     from equivalence.cli.destination import require_writable
 
     shape = counting.Shape(heads=heads, head_dim=head_dim, kv_heads=kv_heads)
-    if json is not None:
-        require_writable("--json", json)
-    if chart is not None:
-        require_writable("--chart", chart)
+    require_writable({"--json": json, "--chart": chart})
     if compare:
         return counting.compare(list(model or ()), shape, chart=chart, json=json)
     shape.refuse_without_compare()

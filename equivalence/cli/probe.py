@@ -47,8 +47,7 @@ def probe(
     valid.above_zero("--memory", memory)
     dtypes = valid.known_dtypes(dtype)
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
-    if json is not None:
-        require_writable("--json", json)
+    require_writable({"--json": json})
     with stdout_kept_for(json):
         (opened,) = open_all([target], facts, seconds=max_time_per_call, gib=memory)
         try:

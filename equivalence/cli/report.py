@@ -42,9 +42,7 @@ def report(
     from equivalence.report.terminal import Printer
     from equivalence.report.views import headline, targets
 
-    for option, path in (("--html", html), ("--markdown", markdown)):
-        if path is not None:
-            require_writable(option, path)
+    require_writable({"--html": html, "--markdown": markdown})
     merge = read_merge(run)
     # Files first: a reader of what is printed may leave, as `head` does.
     if html is not None:

@@ -77,10 +77,7 @@ def _refuse(asked: Asked) -> None:
         if value is not None:
             valid.at_least(option, value, 1)
     valid.known_dtypes(asked.dtypes)
-    if asked.json is not None:
-        require_writable("--json", asked.json)
-    if asked.history is not None:
-        require_writable("--history", str(asked.history))
+    require_writable({"--json": asked.json, "--history": asked.history})
     if asked.figures is not None:
         from equivalence.report.charts import require_chart
 

@@ -64,10 +64,7 @@ def tolerances(
         valid.at_least("--search", search, 0)
     dtypes = valid.known_dtypes(dtype)
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
-    if json is not None:
-        require_writable("--json", json)
-    if write is not None:
-        require_writable("--write", str(write))
+    require_writable({"--json": json, "--write": write})
 
     from equivalence.cli.measuring import Run
     from equivalence.report.json import strict

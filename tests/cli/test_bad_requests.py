@@ -49,6 +49,14 @@ WRONG = {
     "json in no folder": (["check", "--json", "no/where.json"], "there is no folder no"),
     "json a folder": (["check", "--json", "."], "--json . is a folder; name a file in it"),
     "json unwritable": (["check", "--json", "/proc/r.json"], "--json /proc/r.json cannot be"),
+    "two outputs in one file": (
+        ["check", "--json", "run.json", "--html", "./run.json"],
+        "--json and --html both write to ./run.json; name a place for each",
+    ),
+    "two outputs on stdout": (
+        ["backends", "--json", "-", "--markdown", "-"],
+        "--markdown and --json both write to -; name a place for each",
+    ),
     "script unwritable": (["check", "--script", "/proc/r"], "--script /proc/r cannot be written"),
     "like not there": (["check", "--like", "config.json"], "--like config.json: no such file"),
     "option": (["check", "--exmaples", "3"], "No such option: --exmaples"),

@@ -73,6 +73,7 @@ def test_a_wrong_text(folder, text, message):
 
 
 LOADED = {
+    "converter.py": "def convert(module, example_inputs):\n    return module\n",
     "syntax.py": "x = 1\ndef f(:\n    pass\n",
     "raising.py": "import os\n\n\nraise ValueError('two\\nlines')\n",
     "exiting.py": "import sys\nsys.exit(4)\n",
@@ -117,6 +118,11 @@ LOADED = {
             "kernel.py:two",
             "takes q, k by position, but attention is called with query, key, value; "
             "declare its kind if it is another one",
+        ),
+        (
+            "converter.py:convert",
+            "takes module, example_inputs by position, but attention is called with query, key, "
+            "value; declare kind=converter if it is another one",
         ),
         ("kernel.py:math.floor", "takes x by position, but attention is called with query"),
     ],
