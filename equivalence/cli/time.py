@@ -12,7 +12,7 @@ from equivalence.cli.options import Declare, Device, Dtypes, Json, whole
 
 def time(
     what: Annotated[
-        str, typer.Argument(metavar="decode|prefill|mla|convert", help="What is timed.")
+        str, typer.Argument(metavar="decode|prefill|mla|rotary|convert", help="What is timed.")
     ],
     target: Annotated[
         list[str] | None,
@@ -41,7 +41,7 @@ def time(
         str | None,
         typer.Option(
             metavar="N",
-            help="Tokens in the cache (as this machine's memory allows); of mla, a list.",
+            help="Tokens in the cache (as memory allows); of mla and rotary, a list.",
         ),
     ] = None,
     queries: Annotated[
@@ -86,6 +86,7 @@ def time(
       equivalence time decode
       equivalence time decode mine.py:attention --kv-heads 32,8 --batch 4 --context 8192
       equivalence time mla --batch 1,4 --context 1024,4096 --figures figures/
+      equivalence time rotary --context 1,512 --dtype bfloat16
       equivalence time convert --json convert.json
       equivalence time decode --torch 2.9.1 --dtype bfloat16
       equivalence time decode --history times.jsonl --against times.jsonl

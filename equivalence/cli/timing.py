@@ -33,7 +33,7 @@ from equivalence.request import Progress
 from equivalence.timing.history import append, changes, earlier_run, same_machine
 from equivalence.timing.results import CRASHED, Bandwidth, Row, TimingRun
 
-COMMANDS: Final = ("decode", "prefill", "mla", "convert")
+COMMANDS: Final = ("decode", "prefill", "mla", "rotary", "convert")
 BUSY: Final = 1.25  # processes that want a core, for each core, beyond which the run says so
 
 

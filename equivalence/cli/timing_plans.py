@@ -42,6 +42,7 @@ class Asked:
     torch: str | None = None
 
 
+FLOAT64_COPIES = 24  # of x: the reference and the bound hold so many, at most, at once
 Table = Callable[[Any], Iterator[tuple[tuple[Row, ...], Bandwidth]]]
 
 
@@ -51,6 +52,10 @@ def table_of(asked: Asked) -> tuple[Table, Callable[[Sequence[Row]], tuple[str, 
         from equivalence.timing.layer import mla_in_words, timed_layers
 
         return partial(timed_layers, _layer_plan(asked)), mla_in_words
+    if asked.what == "rotary":
+        from equivalence.timing.rotary import rotary_in_words, timed_rotary
+
+        return partial(timed_rotary, _rotary_plan(asked)), rotary_in_words
     if asked.what == "convert":
         from equivalence.timing.convert import convert_in_words, timed_conversions
 
@@ -143,6 +148,35 @@ def _layer_plan(asked: Asked) -> Any:
     return plan
 
 
+def _rotary_plan(asked: Asked) -> Any:
+    from equivalence.timing.machine import free_memory
+    from equivalence.timing.rotary import EMBEDDINGS, RotaryPlan
+
+    require(asked.kv_heads is None, "--kv-heads is about decode and prefill, and not about rotary")
+    width = asked.head_dim or 128
+    valid.even("--head-dim", width)
+    usual = () if asked.only else EMBEDDINGS
+    names = tuple(dict.fromkeys((*usual, *asked.targets)))
+    targets = targets_named(names, asked, usual, kind="rotary")
+    for target in targets:
+        valid.of_kind(target, "rotary", "time rotary")
+    plan = RotaryPlan(
+        targets=targets,
+        tokens=_numbers("--context", asked.context) or (1, 512),
+        dtypes=valid.known_dtypes(asked.dtypes) or ("float32", "bfloat16"),
+        batch_size=_number("--batch", asked.batch) or 1,
+        num_heads=asked.heads or 32,
+        head_dim=width,
+        rounds=asked.rounds,
+        threads=asked.threads,
+        device=asked.device or "cpu",
+        seed=asked.seed,
+    )
+    numbers = plan.batch_size * plan.num_heads * max(plan.tokens) * plan.head_dim
+    require_fits(FLOAT64_COPIES * 8 * numbers, free_memory())
+    return plan
+
+
 def _convert_plan(asked: Asked) -> Any:
     from equivalence.timing.convert import CONVERTERS, ConvertPlan
     from equivalence.timing.plan import Sizes
@@ -216,5 +250,5 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 def _number(option: str, text: str | None) -> int | None:
     numbers = _numbers(option, text)
     if len(numbers) > 1:
-        raise InvalidRequest(f"{option} {text}: only `time mla` takes several")
+        raise InvalidRequest(f"{option} {text}: this takes one number")
     return numbers[0] if numbers else None

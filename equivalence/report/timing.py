@@ -22,10 +22,13 @@ LAW: Final = "agrees-with-float64"
 MIB: Final = 2**20
 NO: Final = "-"
 INTERRUPTED: Final = 130  # as a shell reports it
+# What a call must read at least, where it is not the cache alone.
+READ: Final = {"mla": "the cache and the weights", "rotary": "the tokens"}
 SIZE_WORDS: Final = {
     "batch_size": "batch",
     "num_kv_heads": "kv heads",
     "kv_len": "context",
+    "seq_len": "tokens",
 }
 
 
@@ -117,7 +120,7 @@ def notes(run: TimingRun) -> list[str]:
     rounds = max((row.time.rounds for row in run.rows if row.time is not None), default=0)
     lines.append(
         f"ms: the fastest of {rounds} interleaved rounds, by the {' and '.join(clocks)} clock; "
-        f"floor: {'the cache and the weights' if run.command == 'mla' else 'the cache'} read once, "
+        f"floor: {READ.get(run.command, 'the cache')} read once, "
         "c: from the last-level cache; faster, smaller: against as many KV heads as query heads; "
         "allocated: during the call"
     )

@@ -74,7 +74,8 @@ class Allocation:
 class Row:
     """One formulation at one size in one format.
 
-    sizes: what the call is about, by the words of a case. cache_bytes: what it must read at least.
+    sizes: what the call is about, by the words of a case. cache_bytes: what it must read at least
+    (of rotary: the tokens).
     held: whether its answer on the very tensors that were timed is within its bound; without True
     there is no time, and ``why`` says why. used: worst error over allowed error.
     flops: additions and multiplications that the definition needs. kernels: what ran, by its own
@@ -115,8 +116,8 @@ class Row:
 
     @property
     def decode(self) -> bool:
-        """Whether there is one query for each sequence."""
-        return self.sizes.get("q_len", 1) == 1
+        """Whether there is one query for each sequence, over a cache."""
+        return "seq_len" not in self.sizes and self.sizes.get("q_len", 1) == 1
 
     @property
     def over_floor(self) -> float | None:
@@ -156,8 +157,8 @@ class Bandwidth:
 class TimingRun:
     """One run of ``equivalence time``.
 
-    command: decode, prefill, mla or convert. threads: as asked. machine: what the figures depend
-    on. reading: the table in words. remarks: what should be known about the run itself.
+    command: decode, prefill, mla, rotary or convert. threads: as asked. machine: what the figures
+    depend on. reading: the table in words. remarks: what should be known about the run itself.
     """
 
     command: str

@@ -191,12 +191,17 @@ def test_prefill(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["encode"], "time encode is not one of decode, prefill, mla, convert"),
+        (["encode"], "time encode is not one of decode, prefill, mla, rotary, convert"),
         (["decode", "--kv-heads", "5"], "--kv-heads 5 must divide --heads 32"),
         (["decode", "--kv-heads", "x"], "'x' is not a whole number of at least 1"),
         (["decode", "--rounds", "1"], "--rounds 1 must be at least 3"),
         (["decode", "--only"], "--only needs at least one TARGET"),
-        (["decode", "--batch", "1,2"], "only `time mla` takes several"),
+        (["decode", "--batch", "1,2"], "--batch 1,2: this takes one number"),
+        (
+            ["rotary", "--kv-heads", "2"],
+            "--kv-heads is about decode and prefill, and not about rotary",
+        ),
+        (["rotary", "--head-dim", "7"], "--head-dim 7"),
         (["decode", "--queries", "3"], "--queries is about prefill"),
         (["decode", "--context", "1000000000"], "give a smaller --batch or --context"),
         (["decode", "--dtype", "float12"], "float12"),
