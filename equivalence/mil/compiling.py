@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch
 
 from equivalence.errors import Unsupported
-from equivalence.mil.constants import as_parameter, as_tensor, decompressed
+from equivalence.mil.compressed import PREFIX, decoded, is_compressed
+from equivalence.mil.constants import as_parameter, as_tensor
 from equivalence.mil.modes import TORCH_NAMES, Mode
 from equivalence.mil.registry import Operation, operations
 
@@ -78,9 +79,11 @@ class Compiler:
         if found is None:
             found = self._slot[id(var)] = self.block.slots
             self.block.slots += 1
-            if var.op is not None and var.val is not None:
-                value = as_tensor(var.val, mil_type(var), self.mode)
-                self.block.constants[found] = value
+            if is_compressed(var.op):
+                # What is only part of another compressed weight is never met here.
+                self.block.constants[found] = as_tensor(decoded(var), mil_type(var), self.mode)
+            elif var.op is not None and var.val is not None:
+                self.block.constants[found] = as_tensor(var.val, mil_type(var), self.mode)
         return found
 
     def compile(self, function: Any) -> Steps:
@@ -99,12 +102,7 @@ class Compiler:
         return self.block
 
     def _add(self, op: Any, known: dict[str, Operation]) -> None:
-        if op.op_type == "const":
-            return
-        if op.op_type.startswith("constexpr_"):
-            var = op.outputs[0]
-            value = as_tensor(decompressed(op), mil_type(var), self.mode)
-            self.block.constants[self.slot(var)] = value
+        if op.op_type == "const" or is_compressed(op):
             return
         if op.op_type == "read_state":
             run: Callable[..., Any] = _read
@@ -170,7 +168,7 @@ class Compiler:
 def _is_unknown(op: Any, known: dict[str, Operation]) -> bool:
     special = ("const", "read_state", "coreml_update_state")
     name: str = op.op_type
-    return name not in known and name not in special and not name.startswith("constexpr_")
+    return name not in known and name not in special and not name.startswith(PREFIX)
 
 
 def _read(state: State) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Constants of a graph: stored numbers, and weights that are stored compressed."""
+"""Constants of a graph: stored numbers, as parameters and as tensors."""
 
 from __future__ import annotations
 
@@ -29,10 +29,3 @@ def as_tensor(value: Any, mil_type: str, mode: Mode) -> torch.Tensor:
         array = array.astype(np.int32)
     # Copied: a graph's own weights must not change when a tensor does.
     return torch.from_numpy(np.array(array, copy=True)).to(mode.stores(mil_type))
-
-
-def decompressed(operation: Any) -> Any:
-    """The weight that a ``constexpr_*`` operation stands for, as coremltools decodes it."""
-    if hasattr(operation, "materialized_val_inference"):
-        return operation.materialized_val_inference()
-    raise Unsupported(f"{operation.op_type} cannot be decoded")
