@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from equivalence.converters.axes import DynamicShapes
 from equivalence.converters.case import ConverterCase
 from equivalence.converters.formulations import FUSED
+from equivalence.coreml.compressing import COMPRESSIONS
 from equivalence.coreml.conversion import ROUTES, TARGETS
 from equivalence.coreml.converted import Converted, convert
 from equivalence.declaration import KnownFault
@@ -105,6 +106,7 @@ def _converter(route: str, mode: str) -> Callable[..., Converted]:
         dynamic=True,
         targets=TARGETS,
         known_faults=faults,
+        exact=mode == "double",
     )(made)
 
 
@@ -114,6 +116,44 @@ trace_strict = _converter("trace", "strict")
 export_strict = _converter("export", "strict")
 trace_double = _converter("trace", "double")
 export_double = _converter("export", "double")
+
+
+def _compressed(mode: str) -> Callable[..., Converted]:
+    def made(
+        module: nn.Module,
+        example_inputs: Sequence[Tensor],
+        *,
+        dynamic_shapes: DynamicShapes | None = None,
+        target: str = "iOS18",
+        route: str = "trace",
+        compression: str | None = None,
+    ) -> Converted:
+        return convert(
+            module,
+            example_inputs,
+            dynamic_shapes=dynamic_shapes,
+            target=target,
+            route=route,
+            mode=mode,
+            compression=compression,
+        )
+
+    made.__name__ = made.__qualname__ = f"compressed_{mode}"
+    made.__doc__ = f"Both routes, with compressed weights; evaluated in mode {mode}."
+    return declare(
+        dtypes=("float32", "float16"),
+        profile="graph",
+        dynamic=True,
+        targets=TARGETS[1:],
+        routes=ROUTES,
+        compressions=COMPRESSIONS,
+        exact=mode == "double",
+        known_faults=BOTH_ROUTES[:2],  # no row without a key is drawn
+    )(made)
+
+
+compressed = _compressed("wide")
+compressed_double = _compressed("double")
 
 
 @declare(

@@ -86,6 +86,7 @@ CONTRACTS: Final[Mapping[str, Contract]] = {
         options={
             "dynamic_shapes": ("dynamic_shapes",),
             "route": ("route",),
+            "compression": ("compression",),
             "target": ("target", "minimum_deployment_target"),
         },
     ),

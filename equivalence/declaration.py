@@ -76,7 +76,8 @@ class Declaration:
     keeps 8-bit numbers, with a step for each batch row and head, or finer ones.
     dynamic: other shapes than the example's are meant to work (of a converter; so are the next).
     costly: each new shape costs a compilation, so few are tried and drawn.
-    routes, targets: the values that its options ``route`` and ``target`` may take.
+    routes, targets, compressions: the values that its options ``route``, ``target`` and
+    ``compression`` may take. exact: it computes in float64 from what is stored.
     known_faults: faults that are known and expected, each shown again on every run.
     sizes: the only ones that it takes (of attention), where it was made for those.
     """
@@ -108,6 +109,8 @@ class Declaration:
     costly: bool | None = None
     routes: tuple[str, ...] | None = None
     targets: tuple[str, ...] | None = None
+    compressions: tuple[str, ...] | None = None
+    exact: bool | None = None
     known_faults: tuple[KnownFault, ...] = ()
     sizes: Sizes | None = None
 
@@ -141,7 +144,7 @@ class Declaration:
             require(
                 name in known, f"{name!r} cannot be declared; known: {', '.join(sorted(known))}"
             )
-        for name in ("dtypes", "head_dims", "routes", "targets"):
+        for name in ("dtypes", "head_dims", "routes", "targets", "compressions"):
             value = changes.get(name)
             if isinstance(value, str | int):
                 changes[name] = (value,)

@@ -283,6 +283,8 @@ OURS: Final = (
     _graph("coreml.export_strict", "export_strict"),
     _graph("coreml.trace_double", "trace_double"),
     _graph("coreml.export_double", "export_double"),
+    _graph("coreml.compressed", "compressed"),
+    _graph("coreml.compressed_double", "compressed_double"),
     _device("coreml.device_cpu", "cpu_only"),
     _device("coreml.device_gpu", "cpu_and_gpu"),
     _device("coreml.device_ne", "cpu_and_ne"),

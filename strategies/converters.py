@@ -58,6 +58,8 @@ def case_numbered(number: int, domain: ConverterDomain) -> ConverterCase:
     if about.family in ("attention", "mla") and not about.decode:
         square = kv_len <= 12 and chance.random() < 0.25
         fields["q_len"] = kv_len if square else chance.randint(*domain.q_len)
+    if domain.compressions != (None,) and about.family == "attention":
+        fields["compression"] = chance.choice(domain.compressions)
     fields["values"] = chance.choice(domain.values)
     if fields["values"] not in UNSEEDED:
         fields["magnitude"] = chance.choice(domain.magnitudes)
@@ -158,6 +160,11 @@ def _mask(chance: random.Random, domain: ConverterDomain, fields: dict[str, Any]
     if form == "float":
         given["hidden"] = chance.choice(("-inf", "-inf", "-1e4", "finfo.min"))
         given["bias"] = chance.choice((0.0, 1.0, 8.0))
-    if domain.empty_rows and "q" in axes and chance.random() < 0.25:
+    if (
+        domain.empty_rows
+        and "q" in axes
+        and not fields.get("compression")
+        and chance.random() < 0.25
+    ):
         given["empty_rows"] = chance.randint(1, min(2, q_len))
     return Mask(**given)

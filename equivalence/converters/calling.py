@@ -1,9 +1,9 @@
 """Convert a case and call what comes out, and record what came of it.
 
-``convert(module, example_inputs) -> callable``. Of the options ``dynamic_shapes``, ``target`` and
-``route`` a converter gets those that it takes. What the callable of a stateful module keeps is
-forgotten by its ``reset()``. Whatever ``convert`` raises is a refusal; what the callable raises is
-a crash.
+``convert(module, example_inputs) -> callable``. Of the options ``dynamic_shapes``, ``target``,
+``route`` and ``compression`` a converter gets those that it takes. What the callable of a stateful
+module keeps is forgotten by its ``reset()``. Whatever ``convert`` raises is a refusal; what the
+callable raises is a crash.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def _convert(target: LocalTarget, case: ConverterCase) -> Any:
         ("dynamic_shapes", dynamic_shapes_of(case) or None),
         ("target", case.target),
         ("route", case.route),
+        ("compression", case.compression),
     ):
         if name in target.options and value is not None:
             options[target.options[name]] = value

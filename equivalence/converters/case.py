@@ -19,6 +19,8 @@ from equivalence.rope.case import RotaryCase
 SHAPES: Final = ("static", "range", "enumerated")
 SHORTEST: Final = 2  # of a flexible axis; torch.export fixes lengths 0 and 1
 LONGEST: Final = 128
+HIDDEN: Final = 16  # width of the hidden states around a layer whose weights are compressed
+DEFAULT_TARGET: Final = "iOS18"
 
 
 @register_case
@@ -33,6 +35,7 @@ class ConverterCase:
     shapes: whether the length of the keys is fixed, lies in a range, or is one of a few;
     example_len: the length that it is converted with, None for kv_len.
     route, target: as the converter calls them, None for its own default.
+    compression: of the weights of the projections around the attention, which has none without.
     """
 
     formulation: str = "repeat_kv"
@@ -54,6 +57,7 @@ class ConverterCase:
     example_len: int | None = None
     route: str | None = None
     target: str | None = None
+    compression: str | None = None
     values: str = "ramp"
     magnitude: float = 1.0
     seed: int = 0
@@ -77,13 +81,14 @@ class ConverterCase:
             )
 
     def _impossible(self, about: Formulation) -> Iterator[tuple[bool, str]]:
+        attention = about.family == "attention"
         yield about.decode and self.q_len > 1, f"q_len={self.q_len} must be 1"
         yield about.equal_heads and self.group_size > 1, f"group_size={self.group_size} must be 1"
         yield self.mask is not None and not about.masks, "it takes no mask"
         yield self.causal and not about.causal, "it takes no causal order"
         yield self.causal and self.mask is not None, "mask and causal are not given together"
+        yield self.compression is not None and not attention, "it has no weights to compress"
         yield self.example_len is not None and not self.dynamic, "example_len needs flexible shapes"
-        attention = about.family == "attention"
         yield self.value_head_dim is not None and not attention, "it takes no value_head_dim"
         yield self.spare > 0 and about.family != "cache", "only a cache has room to spare"
         yield self.dynamic and about.family == "cache", "a cache has fixed shapes"
@@ -190,7 +195,7 @@ class ConverterCase:
         """
         kept = {
             name: getattr(self, name)
-            for name in ("formulation", "dtype", "shapes", "route", "target")
+            for name in ("formulation", "dtype", "shapes", "route", "target", "compression")
         }
         size = SHORTEST if self.dynamic else 1
         tiny = ConverterCase(

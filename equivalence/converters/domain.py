@@ -15,7 +15,8 @@ class ConverterDomain:
     """Ranges (inclusive) and choices, each ordered from the simplest.
 
     routes and deployment_targets: what the converter's options ``route`` and ``target`` may be;
-    (None,) where it has no such option. empty_rows: masks may hide every key of a row.
+    (None,) where it has no such option. compressions: so of its option ``compression``. exact: it
+    computes in float64 from what is stored. empty_rows: masks may hide every key of a row.
     """
 
     dtypes: tuple[str, ...] = ("float32", "float16")
@@ -23,6 +24,8 @@ class ConverterDomain:
     shapes: tuple[str, ...] = SHAPES
     routes: tuple[str | None, ...] = (None,)
     deployment_targets: tuple[str | None, ...] = (None,)
+    compressions: tuple[str | None, ...] = (None,)
+    exact: bool = False
     batch_size: tuple[int, int] = (1, 2)
     num_kv_heads: tuple[int, int] = (1, 4)
     group_size: tuple[int, int] = (1, 4)

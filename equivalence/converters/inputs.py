@@ -11,6 +11,7 @@ import numpy as np
 from equivalence.case import AttentionCase
 from equivalence.converters.axes import DynamicAxis
 from equivalence.converters.case import LONGEST, SHORTEST, ConverterCase
+from equivalence.converters.projected import ProjectedInputs, projected_inputs, raw_weights
 from equivalence.dtypes import Array, stored
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.latent.case import MlaCase
@@ -21,7 +22,7 @@ from equivalence.rope.reference import rotary
 if TYPE_CHECKING:
     import torch
 
-Asked = AttentionInputs | LatentInputs | RotaryInputs
+Asked = AttentionInputs | LatentInputs | RotaryInputs | ProjectedInputs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # hashed by identity
@@ -44,6 +45,8 @@ def converter_inputs(case: ConverterCase, again: bool = False) -> ConverterInput
 
 def asked_inputs(case: ConverterCase) -> Asked:
     """The numbers of ``case``, as its own kind of attention has them."""
+    if case.compression is not None:
+        return projected_inputs(case)
     asked = case.asked
     if isinstance(asked, AttentionCase):
         return attention_inputs(asked)
@@ -57,14 +60,21 @@ def arguments(case: ConverterCase) -> list[dict[str, Array]]:
         return [_rotary_arguments(asked)]
     if isinstance(asked, LatentInputs):
         return [{name: stored(getattr(asked, name), case.dtype) for name in OPERANDS}]
+    if isinstance(asked, ProjectedInputs):
+        hidden = {name: getattr(asked, name) for name in ("query_hidden", "hidden")}
+        given = {name: stored(x, case.dtype) for name, x in hidden.items()}
+        return [given | _mask_arguments(asked.attention, case.dtype)]
     query, key, value = (stored(x, case.dtype) for x in (asked.query, asked.key, asked.value))
     if case.about.family == "cache":
         return [_cache_arguments(case, query, key, value, token) for token in range(case.kv_len)]
     given = {"query": query, "key": key, "value": value}
-    if asked.mask is not None:
-        is_bool = asked.mask.dtype == bool
-        given["mask"] = asked.mask if is_bool else stored(asked.mask, case.dtype)
-    return [given]
+    return [given | _mask_arguments(asked, case.dtype)]
+
+
+def _mask_arguments(asked: AttentionInputs, dtype: str) -> dict[str, Array]:
+    if asked.mask is None:
+        return {}
+    return {"mask": asked.mask if asked.mask.dtype == bool else stored(asked.mask, dtype)}
 
 
 def _rotary_arguments(asked: RotaryInputs) -> dict[str, Array]:
@@ -121,7 +131,14 @@ def module_of(case: ConverterCase) -> torch.nn.Module:
         options = {"causal": case.causal, "scale": case.scale}
         if about.place.startswith("fused:"):
             options["square"] = case.q_len == case.kv_len and not case.dynamic
-    return about.build(**options).to(getattr(torch, case.dtype))
+    module = about.build(**options)
+    if case.compression is not None:
+        from equivalence.converters.formulations.projected import Projected
+
+        weights = {role: torch.from_numpy(w).float() for role, w in raw_weights(case).items()}
+        heads = {"num_heads": case.num_heads, "num_kv_heads": case.num_kv_heads}
+        module = Projected(module, weights, **heads).eval()
+    return module.to(getattr(torch, case.dtype))
 
 
 def dynamic_shapes_of(case: ConverterCase) -> dict[str, dict[int, DynamicAxis]]:
@@ -140,4 +157,6 @@ def dynamic_shapes_of(case: ConverterCase) -> dict[str, dict[int, DynamicAxis]]:
         case "mla":
             return {"latent": {1: axis}, "key_rotary": {1: axis}}
     given = {"key": {2: axis}, "value": {2: axis}}
+    if case.compression is not None:
+        given = {"hidden": {1: axis}}
     return {**given, "mask": {3: axis}} if case.mask is not None else given

@@ -10,6 +10,7 @@ from equivalence.case import AttentionCase
 from equivalence.converters.case import ConverterCase
 from equivalence.converters.domain import ConverterDomain
 from equivalence.converters.inputs import ConverterInputs, asked_inputs, converter_inputs
+from equivalence.converters.projected_subject import ProjectedSubject
 from equivalence.declaration import Declaration
 from equivalence.domain import Domain
 from equivalence.dtypes import Array
@@ -53,6 +54,7 @@ class ConverterSubject:
         self.domain = domain
         self.heard: dict[int, Outcome] | None = None  # as in BaseSubject
         judge = _Judge(target)
+        self._projected = ProjectedSubject(judge, domain)
         self._attention = Subject(judge, Domain())
         self._latent = MlaSubject(judge, MlaDomain())
         self._rotary = RotarySubject(judge, RotaryDomain())
@@ -73,6 +75,8 @@ class ConverterSubject:
 
     def judge_of(self, case: ConverterCase) -> Any:
         """The subject of the kind of attention that ``case`` computes."""
+        if case.compression is not None:
+            return self._projected
         asked = case.asked
         if isinstance(asked, AttentionCase):
             return self._attention

@@ -51,6 +51,11 @@ def try_converter(target: Target, dtypes: tuple[str, ...] | None = None) -> Tria
         changes["routes"] = declared.routes
     if declared.targets and "target" in target.options:
         changes["deployment_targets"] = declared.targets
+    if declared.compressions and "compression" in target.options:
+        changes["compressions"] = declared.compressions
+        layers = (name for name, one in FORMULATIONS.items() if one.family == "attention")
+        changes["formulations"] = tuple(layers)
+    changes["exact"] = bool(declared.exact)
     trials.domain = ConverterDomain(**changes)
     return trials
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from equivalence.converters.case import ConverterCase
 from equivalence.converters.inputs import asked_inputs
+from equivalence.converters.projected import ProjectedInputs
 from equivalence.inputs import AttentionInputs
 from equivalence.latent.inputs import LatentInputs
 
@@ -13,6 +14,13 @@ from equivalence.latent.inputs import LatentInputs
 def dropped_options(case: ConverterCase) -> dict[str, Any]:
     """What may be dropped, in words -> the inputs without it. Empty where there is nothing."""
     asked = asked_inputs(case)
+    if isinstance(asked, ProjectedInputs):
+        inner = _dropped(case, asked.attention)
+        return {what: asked.but(attention=other) for what, other in inner.items()}
+    return _dropped(case, asked)
+
+
+def _dropped(case: ConverterCase, asked: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if isinstance(asked, AttentionInputs):
         if asked.mask is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from equivalence.converters.axes import DynamicShapes
+from equivalence.coreml.chunks import Chunks, cut
+from equivalence.coreml.compressing import IN_TWO, compress, compressed_model
 from equivalence.coreml.conversion import argument_names, program_of
 from equivalence.mil.graph import Graph
 
@@ -32,13 +36,41 @@ class Converted:
         """Forget every state."""
         self._state = self.evaluator.make_state()
 
+    def _run(self, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return self.evaluator(given, self._state)
+
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The first output of the graph."""
         # A graph drops an input that nothing depends on, so they are matched by name.
         given = dict(zip(self._names, tensors, strict=True))
-        output: torch.Tensor = next(iter(self.evaluator(given, self._state).values()))
+        output: torch.Tensor = next(iter(self._run(given).values()))
         wanted = next((t.dtype for t in tensors if t.is_floating_point()), output.dtype)
-        return output.to(wanted)
+        return rounded_once(output, wanted)
+
+
+class Chunked(Converted):
+    """The same of a model that was cut into two chunks, which keep no states."""
+
+    def __init__(self, program: Any, chunks: Chunks, names: Sequence[str]) -> None:
+        self.graph = program
+        self.chunks = chunks
+        self._names = tuple(names)
+
+    def reset(self) -> None:
+        """Nothing: there are no states."""
+
+    def _run(self, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return self.chunks(given)
+
+
+def rounded_once(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``tensor`` in ``dtype``, rounded once: torch goes from float64 to float16 by float32."""
+    import torch
+
+    if tensor.dtype is torch.float64 and dtype is torch.float16:
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(tensor.numpy().astype(np.float16))
+    return tensor.to(dtype)
 
 
 def convert(
@@ -49,13 +81,26 @@ def convert(
     target: str = "iOS18",
     route: str = "trace",
     mode: str = "wide",
+    compression: str | None = None,
 ) -> Converted:
     """Convert ``module`` with coremltools; the result is evaluated by MIL's documented meaning.
 
-    mode: how the evaluator rounds (``equivalence.mil.modes``). Raises what the conversion raises.
+    mode: how the evaluator rounds (``equivalence.mil.modes``). compression: of the weights
+    (``equivalence.coreml.compressing``). Raises what the conversion raises.
     """
+    in_two = compression == IN_TWO
     program = program_of(
-        module, example_inputs, dynamic_shapes=dynamic_shapes, target=target, route=route
+        module,
+        example_inputs,
+        dynamic_shapes=dynamic_shapes,
+        target=target,
+        route=route,
+        convert_to="mlprogram" if in_two else "milinternal",
     )
     names = argument_names(module, len(example_inputs))
+    if in_two:
+        model = compressed_model(program, IN_TWO, target)
+        return Chunked(model._mil_program, Chunks(cut(model), mode=mode), names)
+    if compression is not None:
+        compress(program, compression, target)
     return Converted(program, names, mode=mode)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 # On Linux it cannot predict, and says so for each library; and it knows this torch well enough.
-NOISE: Final = ("Failed to load _ML", "Torch version")
+NOISE: Final = ("Failed to load _ML", "Torch version", "scikit-learn version")
 
 
 class _WithoutNoise(logging.Filter):

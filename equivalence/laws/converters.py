@@ -12,6 +12,7 @@ from equivalence.converters.inputs import asked_inputs
 from equivalence.converters.subject import ConverterSubject
 from equivalence.converters.without import dropped_options
 from equivalence.laws.law import law
+from equivalence.profiles import PROFILES
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
 # What each formulation is compared with: another one of the same contract.
@@ -84,7 +85,7 @@ def state_writes_land(case: ConverterCase, subject: ConverterSubject) -> Verdict
 
 def _with_empty_rows(case: ConverterCase, domain: ConverterDomain) -> ConverterCase | None:
     mask = case.mask
-    if not domain.empty_rows or mask is None:
+    if not domain.empty_rows or mask is None or case.compression is not None:
         return None
     if mask.hidden != "-inf" or "q" not in mask.axes:
         return None
@@ -194,6 +195,48 @@ def formulations_agree(case: ConverterCase, subject: ConverterSubject) -> Verdic
         asked, first.output, second.output, slack=slack, than=f"{other.formulation}, converted"
     )
     return verdict
+
+
+def _to_the_bit(case: ConverterCase, domain: ConverterDomain) -> ConverterCase | None:
+    """A pair whose scale every format stores, so that nothing but order can differ."""
+    if not domain.exact or case.about.family != "attention":
+        return None
+    pair = _with_another(case, domain)
+    return pair and pair.but(head_dim=4 if case.head_dim < 8 else 16, scale=None)
+
+
+@law("formulations-agree-to-the-bit", kind="converter", adapt=_to_the_bit)
+def formulations_agree_to_the_bit(case: ConverterCase, subject: ConverterSubject) -> Verdict:
+    """Where graphs are evaluated in float64, two ways of writing attention give the same bits."""
+    try:
+        other = case.but(formulation=OTHER[case.formulation])
+    except ValueError:
+        return INAPPLICABLE
+    first, second = subject.outcome(case), subject.outcome(other)
+    if first.status == "refused":
+        return Verdict(status="refused", reason=first.text)
+    if not subject.sound(case) or not subject.sound(other):
+        return INAPPLICABLE
+    judge, asked = subject.judge_of(case), asked_inputs(case)
+    wrong = (first.output != second.output) & judge.defined_rows(asked)[..., None]
+    if wrong.any():
+        a, b = first.output, second.output
+        unsure = judge.bound(asked.but(dtype="float64"), judge.exact(asked), PROFILES["f64"])
+        number = np.dtype(case.dtype)
+        # The exact output may lie between two numbers, closer to the middle than float64 can tell.
+        neighbours = np.nextafter(a.astype(number), b.astype(number)) == b
+        middle = np.abs(judge.exact(asked).output - (a + b) / 2) <= unsure.allowed
+        wrong &= ~(neighbours & middle)
+    if not wrong.any():
+        return HELD
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    text = f"other bits than {other.formulation} at output{list(index)}, evaluated in float64"
+    return broken(
+        Trouble(
+            kind="disagreement", text=text, index=index, got=float(first.output[index]),
+            expected=float(second.output[index]), outside=int(wrong.sum()), total=wrong.size,
+        )
+    )  # fmt: skip
 
 
 @law("calls-leave-no-trace", kind="converter")

@@ -32,7 +32,7 @@ def test_a_perfect_converter_holds() -> None:
     assert result.held, [failure.trouble for failure in result.failures]
     by_name = {law.law: law for law in result.laws if law.dtype == "float32"}
     silent = [name for name, law in by_name.items() if not law.examples]
-    assert silent == []
+    assert silent == ["formulations-agree-to-the-bit"]  # it does not compute in float64
     summary = result.shares.summary()
     assert summary["vacuous"] <= 0.1
     assert summary["grouped"] >= 0.4

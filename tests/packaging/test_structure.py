@@ -27,6 +27,7 @@ IN_TORCH = (
     "equivalence.converters.formulations.",
     "equivalence.converters.source",
     "equivalence.coreai.",
+    "equivalence.coreml.chunks",
     "equivalence.coreml.converted",
     "equivalence.coreml.saved",
     "equivalence.mil.",

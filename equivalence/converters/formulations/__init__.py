@@ -12,6 +12,9 @@ from equivalence.errors import InvalidRequest
 if TYPE_CHECKING:
     import torch
 
+# The linear layers around attention, by the names that their weights have in a graph.
+ROLES: Final = ("query_projection", "key_projection", "value_projection", "output_projection")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formulation:
