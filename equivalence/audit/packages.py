@@ -27,12 +27,14 @@ class Package:
     """A program that was read back. facts: what the package says of itself; defaults: shapes.
 
     ranges: of each flexible input, the least and the greatest size of every axis (0: no limit).
+    choices: of each input whose shapes are enumerated, all of them in its order.
     """
 
     program: Any
     facts: Mapping[str, str]
     defaults: Mapping[str, tuple[int, ...]]
     ranges: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
 
 def is_package(text: str) -> bool:
@@ -64,10 +66,15 @@ def open_package(path: str | Path, *, settle: bool = True) -> Package:
     if _needs_weights(spec) and (weights is None or not any(weights.glob("*"))):
         raise InvalidRequest(f"{path}: its weights folder is missing")
     defaults = _defaults(spec)
-    ranges = {} if settle else _ranges(spec)
-    _settle(spec, {name: shape for name, shape in defaults.items() if name not in ranges})
+    ranges, choices = ({}, {}) if settle else (_ranges(spec), _choices(spec, defaults))
+    free = (*ranges, *choices)
+    _settle(spec, {name: shape for name, shape in defaults.items() if name not in free})
     return Package(
-        program=_program(path, spec, weights), facts=_facts(spec), defaults=defaults, ranges=ranges
+        program=_program(path, spec, weights),
+        facts=_facts(spec),
+        defaults=defaults,
+        ranges=ranges,
+        choices=choices,
     )
 
 
@@ -138,7 +145,7 @@ def _defaults(spec: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _ranges(spec: Any) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Of each input whose shape may vary within a range; shapes that are enumerated stay."""
+    """Of each input whose shape may vary within a range."""
     return {
         given.name: tuple(
             (int(axis.lowerBound), max(0, int(axis.upperBound)))
@@ -147,6 +154,21 @@ def _ranges(spec: Any) -> dict[str, tuple[tuple[int, int], ...]]:
         for given in spec.description.input
         if given.type.multiArrayType.WhichOneof("ShapeFlexibility") == "shapeRange"
     }
+
+
+def _choices(
+    spec: Any, defaults: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """The shapes of each input that enumerates more than one, in the order of the package."""
+    found = {}
+    for given in spec.description.input:
+        kind = given.type.multiArrayType
+        if kind.WhichOneof("ShapeFlexibility") == "enumeratedShapes":
+            shapes = [tuple(int(n) for n in one.shape) for one in kind.enumeratedShapes.shapes]
+            own = tuple(dict.fromkeys((*shapes, defaults[given.name])))
+            if len(own) > 1:
+                found[given.name] = own
+    return found
 
 
 def _settle(spec: Any, defaults: Mapping[str, tuple[int, ...]]) -> None:

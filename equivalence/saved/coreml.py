@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_package_as_attention(text: str, path: Path) -> Opened:
-    """The package at ``path``; where an axis has a range, several sizes of it are tried.
+    """The package at ``path``; of a range several sizes are tried, of enumerated shapes all.
 
     Raises InvalidRequest, in one line, for what cannot be read, evaluated or called as attention.
     """
@@ -28,7 +28,7 @@ def open_package_as_attention(text: str, path: Path) -> Opened:
     if graph.stateful:
         raise InvalidRequest(f"{text} keeps states, which a saved attention does not. Else {WRAP}")
     slots = [
-        _slot(name, shape, package.ranges.get(name, ()))
+        _slot(name, shape, package.ranges.get(name, ()), package.choices.get(name, ()))
         for name, shape in package.defaults.items()
         if name in graph.inputs
     ]
@@ -47,7 +47,16 @@ def open_package_as_attention(text: str, path: Path) -> Opened:
     )
 
 
-def _slot(name: str, shape: tuple[int, ...], ranges: tuple[tuple[int, int], ...]) -> Slot:
+def _slot(
+    name: str,
+    shape: tuple[int, ...],
+    ranges: tuple[tuple[int, int], ...],
+    choices: tuple[tuple[int, ...], ...],
+) -> Slot:
+    if choices:
+        same = (len(set(axis)) == 1 for axis in zip(*choices, strict=True))
+        sizes = tuple(size if fixed else None for fixed, size in zip(same, shape, strict=True))
+        return Slot(name=name, shape=sizes, usual=shape, choices=choices)
     if len(ranges) != len(shape):
         return Slot(name=name, shape=shape)
     free = (least != most for least, most in ranges)

@@ -31,18 +31,24 @@ class Slot:
     """One input: its name, its shape (None: any size), and whether it is a boolean.
 
     ranges: of each axis the least and the greatest size (0: no limit), where there are limits.
+    choices: the only shapes that it takes, where they are enumerated; usual: the one by default.
     """
 
     name: str
     shape: tuple[int | None, ...]
     boolean: bool = False
     ranges: tuple[tuple[int, int], ...] = ()
+    choices: tuple[tuple[int, ...], ...] = ()
+    usual: tuple[int, ...] = ()
 
     def sizes(self, axis: int, free: tuple[int, ...]) -> tuple[int, ...]:
         """The sizes of ``axis`` to try: its own, or those of ``free`` that it takes."""
         size = self.shape[axis]
         if size is not None:
             return (size,)
+        if self.choices:
+            listed = (choice[axis] for choice in self.choices)
+            return tuple(dict.fromkeys((self.usual[axis], *listed)))
         least, most = self.ranges[axis] if self.ranges else (1, 0)
         fitting = tuple(n for n in free if n >= least and (n <= most or not most))
         return fitting or (max(1, least),)
@@ -87,6 +93,33 @@ class Interface:
             q_lens=_common(2, FREE_Q_LENS, self.query),
             kv_lens=_common(2, FREE_KV_LENS, self.key, self.value),
         )
+
+    def takes(self, batch_size: int, q_len: int, kv_len: int) -> bool:
+        """Whether the shapes of a call are enumerated together: the n-th of each input at once.
+
+        Inputs that enumerate other numbers of shapes are taken each for itself.
+        """
+        held: list[set[int]] = []
+        counts = set()
+        for slot, length in ((self.query, q_len), (self.key, kv_len), (self.value, kv_len)):
+            if slot.choices:
+                wanted = (batch_size, length)
+                fits = (choice[0::2] == wanted for choice in slot.choices)
+                held.append({place for place, one in enumerate(fits) if one})
+                counts.add(len(slot.choices))
+        if self.mask is not None and self.mask.choices:
+            pairs = ((batch_size, q_len, kv_len), (0, 2, 3))
+            held.append(
+                {
+                    place
+                    for place, choice in enumerate(self.mask.choices)
+                    if all(choice[axis] in (1, n) for n, axis in zip(*pairs, strict=True))
+                }
+            )
+            counts.add(len(self.mask.choices))
+        if len(counts) > 1:
+            return all(held)
+        return not held or bool(set.intersection(*held))
 
     def _number(self, text: str, role: str, axis: int) -> int:
         slot: Slot = getattr(self, role)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.calling import LocalTarget
 from equivalence.declaration import Declaration
 from equivalence.errors import InvalidRequest, Unsupported, require
-from equivalence.saved.interface import Opened, Slot
+from equivalence.saved.interface import Interface, Opened, Slot
 from equivalence.signatures import options_taken
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def target_of(text: str, path: Path, facts: Mapping[str, Any]) -> LocalTarget:
         profile="graph",
         sizes=sizes,
         grouped=sizes.group_size > 1 or None,
+        supports=_enumerated(opened.interface),
     )
     made = SavedAttention if opened.interface.mask is None else MaskedAttention
     function, declaration = made(opened), declared.but(**facts)
@@ -82,6 +83,19 @@ def target_of(text: str, path: Path, facts: Mapping[str, Any]) -> LocalTarget:
         declaration=declaration,
         options=options_taken(function, declaration),
     )
+
+
+def _enumerated(interface: Interface) -> Callable[[Any], bool | str] | None:
+    """What a model of enumerated shapes says of a case of other shapes."""
+    slots = (interface.query, interface.key, interface.value, interface.mask)
+    if not any(slot is not None and slot.choices for slot in slots):
+        return None
+
+    def supports(case: Any) -> bool | str:
+        fits = interface.takes(case.batch_size, case.q_len, case.kv_len)
+        return fits or "its shapes are enumerated, and these are not among them"
+
+    return supports
 
 
 def _open(text: str, path: Path) -> Opened:
@@ -98,6 +112,7 @@ def _open(text: str, path: Path) -> Opened:
 
 def _require_shape(slot: Slot, tensor: Tensor) -> None:
     fits = all(s is None or s == n for s, n in zip(slot.shape, tensor.shape, strict=True))
+    fits = fits and (not slot.choices or tuple(tensor.shape) in slot.choices)
     if not fits:
         raise Unsupported(
             f"{slot.name} has shape {list(tensor.shape)}, and the model takes {list(slot.shape)}"

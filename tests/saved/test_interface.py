@@ -66,3 +66,18 @@ def test_what_is_no_attention(shapes, said):
 def test_sizes_of_nothing_are_refused():
     with pytest.raises(InvalidRequest, match=r"kv_lens=\(\)"):
         Sizes(kv_lens=())
+
+
+def test_enumerated_shapes_are_taken_together():
+    own = ((1, 4, 2, 16), (1, 4, 8, 16))
+    kept = ((1, 2, 5, 16), (1, 2, 8, 16))
+    query = Slot(name="q", shape=(1, 4, None, 16), choices=own, usual=own[1])
+    key, value = (Slot(name=n, shape=(1, 2, None, 16), choices=kept, usual=kept[1]) for n in "kv")
+    found = interface_of("m", [query, key, value])
+    sizes = found.sizes("m")
+    assert (sizes.q_lens, sizes.kv_lens) == ((8, 2), (8, 5))
+    taken = [(q, k) for q in (2, 8) for k in (5, 8) if found.takes(1, q, k)]
+    assert taken == [(2, 5), (8, 8)]
+    assert not found.takes(2, 8, 8)
+    more = Slot(name="q", shape=query.shape, choices=(*own, (1, 4, 1, 16)), usual=own[1])
+    assert interface_of("m", [more, key, value]).takes(1, 2, 8)

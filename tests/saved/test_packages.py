@@ -23,6 +23,8 @@ class Attention(torch.nn.Module):
             key, value = key.repeat(1, 2, 1, 1), value.repeat(1, 2, 1, 1)
         else:
             key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+        if self.wrong == "length":  # of the default shape; longer ones lose their end
+            key, value, mask = key[:, :, :8], value[:, :, :8], mask[..., :8]
         scale = 1.0 if self.wrong == "scale" else None
         if self.wrong == "mask":
             mask = mask * 0
@@ -91,6 +93,36 @@ def test_a_flexible_length_is_tried_at_several_sizes(tmp_path):
     found = result_of(tmp_path / "net.mlpackage")
     assert found.held is True
     assert set(found.shares.kv_lens) == {3, 16, 17}
+
+
+@pytest.mark.parametrize("wrong", ["", "length"])
+def test_enumerated_shapes_are_all_judged(wrong, tmp_path, monkeypatch):
+    ct = coremltools()
+    lengths = (3, 8, 16)
+
+    def listed(*shape):
+        shapes = [tuple(size or length for size in shape) for length in lengths]
+        return ct.EnumeratedShapes(shapes=shapes, default=shapes[1])
+
+    monkeypatch.setattr(ct, "TensorType", _with_shapes(ct.TensorType, listed))
+    saved(Attention(wrong), tmp_path / "net.mlpackage")
+    found = result_of(tmp_path / "net.mlpackage")
+    assert found.held is (not wrong)
+    assert not any(law.refused for law in found.laws)
+    if wrong:  # the default shape hides it
+        assert found.failures[0].case.kv_len == 16
+    else:
+        assert set(found.shares.kv_lens) == set(lengths)
+
+
+def _with_shapes(kind, listed):
+    """Inputs of the sizes of ``saved``, whose key length is one of those that are listed."""
+
+    def made(*, name, shape, **more):
+        open_axis = {"key": (1, 2, 0, 16), "value": (1, 2, 0, 16), "mask": (1, 1, 8, 0)}
+        return kind(name=name, shape=listed(*open_axis[name]) if name in open_axis else shape)
+
+    return made
 
 
 def test_a_package_with_states_gets_one_line(tmp_path):
