@@ -45,7 +45,7 @@ def diagnose(
         return Diagnosis(kind="unknown", text=trouble.text)
     for what, other in dropped_options(case).items():
         if judge.judge(other, outcome).status == "held":
-            kind = "scale" if what == "scale" else "dropped-op"
+            kind = "scale" if what in ("scale", "scaling") else "dropped-op"
             text = f"{case.formulation}: the {what} is gone after conversion"
             return Diagnosis(kind=kind, text=text)
     if isinstance(asked, AttentionInputs):

@@ -27,8 +27,10 @@ def _dropped(case: ConverterCase, asked: Any) -> dict[str, Any]:
             found["mask"] = asked.but(mask=None)
         if asked.causal is not None and case.about.family != "cache":
             found["causal order"] = asked.but(causal=None)
-    if isinstance(asked, AttentionInputs | LatentInputs) and asked.scale is not None:
+    if isinstance(asked, AttentionInputs | LatentInputs):
         default = asked.but(scale=None)
         if default.scale_value != asked.scale_value:
             found["scale"] = default
+        if 1.0 not in (asked.scale_value, default.scale_value):
+            found["scaling"] = asked.but(scale=1.0)
     return found

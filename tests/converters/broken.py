@@ -56,6 +56,15 @@ class DropsScale(Wrapped):
         object.__setattr__(self.module, "scale", None)
 
 
+class DropsScaling(Wrapped):
+    """The multiplication itself is gone, whatever the scale is."""
+
+    def __init__(self, module: nn.Module, example: Sequence[Tensor]) -> None:
+        super().__init__(module, example)
+        if hasattr(self.module, "scale"):
+            object.__setattr__(self.module, "scale", 1.0)
+
+
 class DropsCausalOrder(Wrapped):
     def __init__(self, module: nn.Module, example: Sequence[Tensor]) -> None:
         super().__init__(module, example)
@@ -141,6 +150,7 @@ BROKEN = {
     for kind, diagnosis, law in (
         (DropsMask, "dropped-op", "converted-agrees"),
         (DropsScale, "scale", "converted-agrees"),
+        (DropsScaling, "scale", "nothing-is-dropped"),
         (DropsCausalOrder, "dropped-op", "converted-agrees"),
         (InterleavesHeads, "head-mapping", "converted-agrees"),
         (LosesWrites, "dropped-op", "state-writes-land"),
