@@ -1,6 +1,7 @@
 """Write the pages that are made from the code: `python docs/generate.py`.
 
-laws.md from the docstrings of the laws, and findings/ from the scripts of the register.
+laws.md from the docstrings of the laws, findings/ from the scripts of the register, and
+evidence/detection.md from the record of benchmarks/detection.py.
 `tests/docs/test_generated.py` holds that they are current.
 """
 
@@ -15,6 +16,7 @@ from equivalence.findings import KINDS, Finding, register
 from equivalence.laws import LAWS
 
 DOCS = Path(__file__).parent
+sys.path.append(str(DOCS.parent))  # benchmarks/ is not installed
 NOTE = "<!-- Written by `python docs/generate.py`: do not edit. -->\n\n"
 LAWS_HEAD = """\
 # Laws
@@ -51,7 +53,11 @@ ABOUT_KINDS = {
 
 def pages() -> Iterator[tuple[str, str]]:
     """Path below docs/, and the text that belongs there."""
+    from benchmarks.detection_page import page as detection
+    from benchmarks.detection_record import read
+
     yield "laws.md", laws()
+    yield "evidence/detection.md", NOTE + detection(read())
     yield "findings/index.md", index()
     for finding in register().values():
         yield f"findings/{finding.name}.md", page(finding)

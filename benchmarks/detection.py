@@ -1,0 +1,100 @@
+"""The harness's own mutation score, beside the rules that are in use elsewhere.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.detection search --dtype float32
+    OMP_NUM_THREADS=1 python -m benchmarks.detection rules --dtype float32
+    OMP_NUM_THREADS=1 python -m benchmarks.detection floor --dtype float32
+    python docs/generate.py
+
+``search`` checks every broken attention kernel of tests/broken, ``rules`` gives the same kernels
+to plain comparison rules (``benchmarks.comparison_rules``), ``floor`` looks for the smallest
+planted error that is still seen (``benchmarks.detection_floor``). Each writes its rows to
+docs/evidence/data/detection.json as it goes, and what stands there already is not run again;
+``--fresh`` forgets it first. ``docs/generate.py`` makes docs/evidence/detection.md of that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks.detection_record import RECORD, Record, part_of, read, write
+from tests.broken.attention_kernels import COLLECTION
+from tests.broken.judging import Judged, judge
+
+DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
+
+
+def row_of(judged: Judged, laws: str) -> dict[str, Any]:
+    """What one search found, as it stands in the record."""
+    return {
+        "kernel": judged.entry.name,
+        "dtype": judged.dtype,
+        "laws": laws,
+        "caught": judged.caught,
+        "first": judged.first,
+        "seconds": round(judged.seconds, 2),
+        "named": judged.caught and judged.named,
+        "nameable": bool(judged.entry.diagnoses),
+        "minimal": judged.caught and judged.minimal,
+        "stated": judged.entry.smallest is not None,
+        "diagnosis": judged.failures[0].diagnosis.kind if judged.failures else None,
+    }
+
+
+def search(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
+    """Check each kernel in each dtype in which it must be seen."""
+    rows = part_of(record, "search", seed=asked.seed, laws=asked.laws)
+    done = {(row["kernel"], row["dtype"], row["laws"]) for row in rows}
+    for dtype in asked.dtype or DTYPES:
+        for entry in COLLECTION:
+            if dtype not in entry.dtypes or (entry.name, dtype, asked.laws) in done:
+                continue
+            judged = judge(entry, dtype, seed=asked.seed, laws=() if asked.laws == "all" else None)
+            rows.append(row_of(judged, asked.laws))
+            keep()
+            print(rows[-1], flush=True)
+
+
+def rules(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
+    """Give each kernel, and each right backend, to every rule."""
+    from benchmarks import rule_counts
+
+    rows = part_of(record, "rules", seed=asked.seed)
+    rule_counts.run(rows, asked.dtype or DTYPES[:3], asked.seed, keep)
+
+
+def floor(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
+    """Find the smallest planted error that is still seen."""
+    from benchmarks import detection_floor
+
+    rows = part_of(record, "floor", seed=asked.seed)
+    detection_floor.run(rows, asked.dtype or DTYPES[:3], asked.seed, keep)
+
+
+def main() -> int:
+    """Run one part, and keep what it finds."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", choices=("search", "rules", "floor"))
+    parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--laws", choices=("own", "all"), default="all")
+    parser.add_argument("--fresh", action="store_true", help="forget this part of the record")
+    parser.add_argument("--record", type=Path, default=RECORD, help="the JSON to add to")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    record = read(asked.record)
+    if asked.fresh:
+        record.pop(asked.part, None)
+    {"search": search, "rules": rules, "floor": floor}[asked.part](
+        record, asked, lambda: write(record, asked.record)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""docs/evidence/detection.md, made of docs/evidence/data/detection.json: no figure is typed in."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from benchmarks.detection_record import Record
+from benchmarks.detection_tables import dtypes_of, floor_lines, rule_lines, table
+
+Rows = Sequence[dict[str, Any]]
+
+HEAD: Final = """\
+# What the check catches
+
+The harness judged by the collection of broken attention kernels (`tests/broken`): each is a right
+kernel with a mistake of a few lines, most of them re-creations of public bug reports, in every
+dtype in which it must be seen. Beside it stand the rules by which kernels are accepted elsewhere,
+on the same kernels. Every figure is read from
+[detection.json](data/detection.json), to which each command adds its rows, with the commit, the
+versions and the seed; what a command has not run is said to be missing."""
+RUNS: Final = {
+    "search": "python -m benchmarks.detection search",
+    "rules": "python -m benchmarks.detection rules",
+    "floor": "python -m benchmarks.detection floor",
+}
+LAWS: Final = {
+    "all": "All laws together, as `equivalence check` runs them: identity card, 120 cases, every "
+    "failure shrunk and named.",
+    "own": "The laws that see the mistake first, alone: what a search costs that has not to shrink "
+    "for other laws too.",
+}
+
+
+def page(record: Record) -> str:
+    """The whole page."""
+    lines = [HEAD, ""]
+    lines += _searches(record.get("search", {}))
+    lines += rule_lines(record.get("rules", {}), command(record, "rules"))
+    lines += floor_lines(record.get("floor", {}), command(record, "floor"))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def command(record: Record, part: str) -> list[str]:
+    """The command of a part, and what its rows were made with."""
+    lines = ["<!-- not run: takes minutes -->", "", f"    OMP_NUM_THREADS=1 {RUNS[part]}", ""]
+    runs = record.get(part, {}).get("about", [])
+    told = dict.fromkeys(_made_with(run) for run in runs)
+    return [*lines, *(f"{one}\n" for one in told)]
+
+
+def _made_with(run: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in run["packages"].items())
+    return (
+        f"Seed {run['seed']}, commit {run['commit']}, {run['day']}; Python {run['python']}, "
+        f"{versions}; {run['processor']}, 1 thread."
+    )
+
+
+def _searches(part: dict[str, Any]) -> Iterator[str]:
+    rows = part.get("rows", [])
+    yield "## The score"
+    yield ""
+    yield from command({"search": part}, "search")
+    for laws, says in LAWS.items():
+        chosen = [row for row in rows if row["laws"] == laws]
+        yield f"### {'All laws' if laws == 'all' else 'Its own laws'}"
+        yield ""
+        yield f"{says} `--laws {laws}`."
+        yield ""
+        yield from _score(chosen)
+        yield ""
+    yield "Cases: drawn until the first failure. Seconds: of one core, from the first call to the"
+    yield "last shrunk case and its name. Right name: the kind of the first diagnosis is one that"
+    yield "the collection gives to the kernel. Minimal: no larger than the case which the"
+    yield "collection states. Names and smallest cases are stated for float32; the others are"
+    yield "judged by the same."
+    yield ""
+    yield from _exceptions(rows)
+
+
+def _score(rows: Rows) -> list[str]:
+    head = (
+        "dtype", "caught", "cases, median", "worst", "seconds, median", "worst", "right name",
+        "minimal",
+    )  # fmt: skip
+    body = []
+    for dtype in dtypes_of(rows):
+        mine = [row for row in rows if row["dtype"] == dtype]
+        caught = [row for row in mine if row["caught"]]
+        first = [row["first"] for row in caught if row["first"] is not None]
+        seconds = [row["seconds"] for row in caught]
+        body.append(
+            (
+                dtype,
+                share(caught, mine),
+                f"{statistics.median(first):g}" if first else "-",
+                str(max(first, default="-")),
+                f"{statistics.median(seconds):.2f}" if seconds else "-",
+                f"{max(seconds):.2f}" if seconds else "-",
+                share([r for r in mine if r["named"]], [r for r in mine if r["nameable"]]),
+                share([r for r in mine if r["minimal"]], [r for r in mine if r["stated"]]),
+            )
+        )
+    missing = [d for d in ("float32", "float16", "bfloat16") if d not in dtypes_of(rows)]
+    found = table(head, body) if body else []
+    return found + (["", f"Not run: {', '.join(missing)}."] if missing else [])
+
+
+def share(some: Rows, of: Rows) -> str:
+    """``2 of 3 (66.7%)``; of ``some`` only those count that are in ``of``."""
+    if not of:
+        return "-"
+    counted = [row for row in some if row in of]
+    return f"{len(counted)} of {len(of)} ({len(counted) / len(of):.1%})"
+
+
+def _exceptions(rows: Rows) -> Iterator[str]:
+    wrong = [row for row in rows if not row["caught"] or (row["nameable"] and not row["named"])]
+    larger = [row for row in rows if row["caught"] and row["stated"] and not row["minimal"]]
+    yield "### Missed, named otherwise, larger"
+    yield ""
+    listed: dict[tuple[str, str], list[str]] = {}
+    for row in wrong:
+        what = "missed" if not row["caught"] else f"named {row['diagnosis']}"
+        listed.setdefault((row["kernel"], what), []).append(f"{row['dtype']} ({row['laws']})")
+    for row in larger:
+        listed.setdefault((row["kernel"], "larger"), []).append(f"{row['dtype']} ({row['laws']})")
+    if not listed:
+        yield "None."
+        yield ""
+        return
+    order = sorted(listed, key=lambda one: (not one[1].startswith("missed"), one[1], one[0]))
+    yield from table(
+        ("kernel", "what", "where (laws)"),
+        [(f"`{name}`", what, ", ".join(listed[name, what])) for name, what in order],
+    )
+    yield ""

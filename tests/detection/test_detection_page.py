@@ -1,0 +1,87 @@
+"""The page of the score holds what stands in its record, and says what was not run."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+
+from benchmarks.detection_page import page
+from benchmarks.detection_record import RECORD, part_of, read, write
+
+ABOUT = {
+    "commit": "abc",
+    "day": "2026-01-01",
+    "python": "3.11",
+    "packages": {"torch": "2.13.0"},
+    "processor": "one",
+    "seed": 0,
+}
+
+
+def found(name, *, caught=True, **changes):
+    row = {
+        "kernel": name,
+        "dtype": "float32",
+        "laws": "all",
+        "caught": caught,
+        "first": 3 if caught else None,
+        "seconds": 1.0,
+        "named": caught,
+        "nameable": True,
+        "minimal": caught,
+        "stated": True,
+        "diagnosis": "scale" if caught else None,
+    }
+    return row | changes
+
+
+def test_an_empty_record_says_that_nothing_was_run():
+    text = page({})
+    assert text.count("Not run") == 4
+    assert not re.search(r"\d of \d", text)
+
+
+def test_figures_are_those_of_the_rows():
+    rows = [
+        found("one", first=1, seconds=0.5),
+        found("two", first=4, seconds=2.5, named=False, diagnosis="mask-semantics"),
+        found("three", minimal=False),
+        found("lost", caught=False, seconds=9.0),
+    ]
+    text = page({"search": {"about": [ABOUT], "rows": rows}})
+    assert (
+        "| float32 | 3 of 4 (75.0%) | 3 | 4 | 1.00 | 2.50 | 2 of 4 (50.0%) | 2 of 4 (50.0%) |"
+        in (text)
+    )
+    assert "| `lost` | missed | float32 (all) |" in text
+    assert "| `two` | named mask-semantics | float32 (all) |" in text
+    assert "| `three` | larger | float32 (all) |" in text
+    assert "Not run: float16, bfloat16." in text
+    assert "commit abc" in text
+
+
+def test_the_committed_record_is_written_as_it_is_read(tmp_path):
+    record = read()
+    assert record["search"]["rows"]
+    copied = tmp_path / "detection.json"
+    write(record, copied)
+    assert copied.read_text("utf-8") == RECORD.read_text("utf-8")
+
+
+def test_a_changed_row_changes_the_page():
+    record = read()
+    changed = copy.deepcopy(record)
+    changed["search"]["rows"][0]["caught"] = not changed["search"]["rows"][0]["caught"]
+    assert page(changed) != page(record)
+
+
+@pytest.mark.parametrize("part", ["search", "rules", "floor"])
+def test_a_run_says_where_it_ran(part):
+    record = {}
+    rows = part_of(record, part, seed=5)
+    assert rows == []
+    (about,) = record[part]["about"]
+    assert about["seed"] == 5
+    assert {"commit", "packages", "python", "processor"} <= set(about)
