@@ -1,12 +1,13 @@
 """The smallest planted error that a check, or a rule, still sees: bisection on a fixed grid.
 
 Sizes are 10 ** (-step / 12). A kernel with an error of every size up to 1 is made from one that is
-right; where a rule rejects the right kernel as well, it has no floor.
+right; for a rule, a case counts only where it accepts the right one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.comparison_rules import RULES
@@ -73,24 +74,29 @@ def floor_of_check(error: str, profile: str, dtype: str, seed: int) -> dict[str,
 
 def floors_of_rules(
     error: str, profile: str, dtype: str, suites: Suites, suite: str
-) -> dict[str, float | str | None]:
-    """For each rule a size, None where it never sees it, "rejects" where it rejects 0 as well."""
-    met: dict[float, set[str]] = {}
+) -> dict[str, Any]:
+    """For each rule the smallest size, None where it sees none, on cases where it accepts size 0.
 
-    def rejecting(size: float) -> set[str]:
-        if size not in met:
-            target = planted(error, size, profile)
-            met[size] = set(rejections(target, suite, dtype, suites).first)
-        return met[size]
+    spared: on how many cases it does not.
+    """
+    right = planted(error, 0.0, profile)
+    met: dict[int, set[str]] = {}
 
-    floors: dict[str, float | str | None] = {}
+    def rejecting(step: int) -> set[str]:
+        if step not in met:
+            target = planted(error, size_at(step), profile)
+            met[step] = set(rejections(target, suite, dtype, suites, right=right).told)
+        return met[step]
+
+    floors: dict[str, float | None] = {}
     for name in (rule.name for rule in RULES):
-        if name in rejecting(0.0):
-            floors[name] = "rejects"
-            continue
-        step = last_seen(lambda step, name=name: name in rejecting(size_at(step)))  # type: ignore[misc]
+        step = last_seen(partial(_holds, name, rejecting))
         floors[name] = None if step is None else size_at(step)
-    return floors
+    return {"floors": floors, "spared": rejections(right, suite, dtype, suites).count}
+
+
+def _holds(name: str, rejecting: Callable[[int], set[str]], step: int) -> bool:
+    return name in rejecting(step)
 
 
 def run(
@@ -105,8 +111,8 @@ def run(
                 about = {"error": error, "dtype": dtype, "profile": profile}
                 for suite in SUITES:
                     if (error, dtype, profile, suite) not in done:
-                        floors = floors_of_rules(error, profile, dtype, suites, suite)
-                        rows.append({**about, "by": suite, "floors": floors})
+                        found = floors_of_rules(error, profile, dtype, suites, suite)
+                        rows.append({**about, "by": suite, **found})
                         keep()
                         print(rows[-1], flush=True)
                 if (error, dtype, profile, "check") not in done:

@@ -20,11 +20,13 @@ dtype in which it must be seen. Beside it stand the rules by which kernels are a
 on the same kernels. Every figure is read from
 [detection.json](data/detection.json), to which each command adds its rows, with the commit, the
 versions and the seed; what a command has not run is said to be missing."""
-RUNS: Final = {
-    "search": "python -m benchmarks.detection search",
-    "rules": "python -m benchmarks.detection rules",
-    "floor": "python -m benchmarks.detection floor",
-}
+RUNS: Final = (
+    "python -m benchmarks.detection search --laws all",
+    "python -m benchmarks.detection search --laws own",
+    "python -m benchmarks.detection rules",
+    "python -m benchmarks.detection floor",
+)
+GENERATE: Final = "python docs/generate.py"
 LAWS: Final = {
     "all": "All laws together, as `equivalence check` runs them: identity card, 120 cases, every "
     "failure shrunk and named.",
@@ -35,19 +37,23 @@ LAWS: Final = {
 
 def page(record: Record) -> str:
     """The whole page."""
-    lines = [HEAD, ""]
+    lines = [HEAD, "", *commands()]
     lines += _searches(record.get("search", {}))
-    lines += rule_lines(record.get("rules", {}), command(record, "rules"))
-    lines += floor_lines(record.get("floor", {}), command(record, "floor"))
+    lines += rule_lines(record.get("rules", {}), made_with(record.get("rules", {})))
+    lines += floor_lines(record.get("floor", {}), made_with(record.get("floor", {})))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def command(record: Record, part: str) -> list[str]:
-    """The command of a part, and what its rows were made with."""
-    lines = ["<!-- not run: takes minutes -->", "", f"    OMP_NUM_THREADS=1 {RUNS[part]}", ""]
-    runs = record.get(part, {}).get("about", [])
-    told = dict.fromkeys(_made_with(run) for run in runs)
-    return [*lines, *(f"{one}\n" for one in told)]
+def commands() -> list[str]:
+    """The commands that make the record, and the page of it."""
+    lines = [f"    OMP_NUM_THREADS=1 {line}" for line in RUNS]
+    return ["<!-- not run: takes more than half an hour -->", "", *lines, f"    {GENERATE}", ""]
+
+
+def made_with(part: dict[str, Any]) -> list[str]:
+    """The command of a part, and what its rows were made with, run by run."""
+    told = dict.fromkeys(_made_with(run) for run in part.get("about", []))
+    return [line for one in told for line in (one, "")]
 
 
 def _made_with(run: dict[str, Any]) -> str:
@@ -62,7 +68,9 @@ def _searches(part: dict[str, Any]) -> Iterator[str]:
     rows = part.get("rows", [])
     yield "## The score"
     yield ""
-    yield from command({"search": part}, "search")
+    yield "`benchmarks.detection search`."
+    yield ""
+    yield from made_with(part)
     for laws, says in LAWS.items():
         chosen = [row for row in rows if row["laws"] == laws]
         yield f"### {'All laws' if laws == 'all' else 'Its own laws'}"

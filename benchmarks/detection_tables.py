@@ -41,8 +41,8 @@ found by bisection, on a grid of twelve steps a decade. *scale*: the scores are 
 share. *softcap*: the capped scores are. *one probability*: that of the middle key is, after the
 division. *one dropped key*: each row loses its heaviest key of at most that weight. The kernels
 keep everything in float32 (`f32`), or round the probabilities (`flash`), or scores and
-probabilities (`eager`), and declare so. Rejects: the rule rejects the right kernel as well, so
-that it has no floor. Never: it accepts an error of size 1.
+probabilities (`eager`), and declare so. For a rule, a case counts only where it accepts the right
+kernel; in brackets, on how many cases it does not. Never: it accepts an error of size 1.
 
 Of a check, all laws on its 120 cases. A probe on the identity card measures more finely than that,
 but a card describes and does not condemn."""
@@ -60,12 +60,14 @@ def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return lines + [f"| {' | '.join(cells)} |" for cells in body]
 
 
-def rule_lines(part: dict[str, Any], command: Sequence[str]) -> Iterator[str]:
+def rule_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
     """The broken kernels that each rule catches, and the right ones that it rejects."""
     rows = part.get("rows", [])
     yield "## The rules in use elsewhere"
     yield ""
-    yield from command
+    yield "`benchmarks.detection rules`."
+    yield ""
+    yield from made_with
     if not rows:
         yield "Not run."
         yield ""
@@ -119,12 +121,14 @@ def _alarms(rule: str, rows: Rows, dtypes: Sequence[str]) -> list[str]:
     return cells
 
 
-def floor_lines(part: dict[str, Any], command: Sequence[str]) -> Iterator[str]:
+def floor_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
     """The smallest error of each kind that a check and each rule see."""
     rows = part.get("rows", [])
     yield "## The detection floor"
     yield ""
-    yield from command
+    yield "`benchmarks.detection floor`."
+    yield ""
+    yield from made_with
     if not rows:
         yield "Not run."
         yield ""
@@ -153,11 +157,16 @@ def _floors(rows: Rows, errors: Sequence[str]) -> Iterator[list[str]]:
             cells = [says, words]
             for error in errors:
                 row = by.get((suite, error))
-                cells.append("not run" if row is None else _size(row["floors"][rule]))
+                cells.append("not run" if row is None else _of_rule(row, rule))
             yield cells
 
 
-def _size(found: float | str | None) -> str:
-    if found is None or isinstance(found, str):
-        return found or "never"
+def _of_rule(row: dict[str, Any], rule: str) -> str:
+    spared = row["spared"][rule]
+    return _size(row["floors"][rule]) + (f" ({spared})" if spared else "")
+
+
+def _size(found: float | None) -> str:
+    if found is None:
+        return "never"
     return f"{found:.1e}" + (" or less" if found <= GRID_ENDS else "")

@@ -55,6 +55,7 @@ class Suites:
     seed: int
     eager: LocalTarget
     _drawn: dict[str, list[AttentionCase]] = field(default_factory=dict)
+    _right: dict[tuple[Any, ...], frozenset[str]] = field(default_factory=dict)
     _eager: dict[AttentionCase, tuple[Array, ...] | None] = field(default_factory=dict)
 
     def cases(self, suite: str, target: LocalTarget, domain: Domain) -> list[AttentionCase]:
@@ -73,6 +74,16 @@ class Suites:
             listing.explore(None)
             self._drawn[known] = listing.drawn
         return [case for case in self._drawn[known] if target.supports(case) is True]
+
+    def rejected_of_right(
+        self, case: AttentionCase, right: Subject, *, backward: bool
+    ) -> frozenset[str]:
+        """The rules that reject a right kernel; remembered by its declared profile."""
+        key = (case, right.declared.profile, backward)
+        if key not in self._right:
+            found = parts(case, right, self, backward=backward)
+            self._right[key] = frozenset(rejected_by(found or []))
+        return self._right[key]
 
     def answer_of_eager(self, case: AttentionCase, upstream: Array | None) -> tuple[Array, ...]:
         """Output, and gradients for ``upstream``, of eager attention; NaN where it has none."""
@@ -224,9 +235,9 @@ def rejections(
             continue
         all_of_it.judged += 1
         names = rejected_by(found)
-        excused: set[str] = set()
+        excused: frozenset[str] = frozenset()
         if other is not None and names:
-            excused = rejected_by(parts(case, other, suites, backward=backward) or [])
+            excused = suites.rejected_of_right(case, other, backward=backward)
         for name in names:
             all_of_it.first.setdefault(name, all_of_it.judged)
             all_of_it.count[name] += 1
