@@ -3,11 +3,13 @@
     OMP_NUM_THREADS=1 python -m benchmarks.detection search --dtype float32
     OMP_NUM_THREADS=1 python -m benchmarks.detection rules --dtype float32
     OMP_NUM_THREADS=1 python -m benchmarks.detection floor --dtype float32
+    OMP_NUM_THREADS=1 python -m benchmarks.detection mutants
     python docs/generate.py
 
 ``search`` checks every broken attention kernel of tests/broken, ``rules`` gives the same kernels
 to plain comparison rules (``benchmarks.comparison_rules``), ``floor`` looks for the smallest
-planted error that is still seen (``benchmarks.detection_floor``). Each writes its rows to
+planted error that is still seen (``benchmarks.detection_floor``), ``mutants`` changes single
+operators and constants of right backends (``benchmarks.source_mutants``). Each writes its rows to
 docs/evidence/data/detection.json as it goes, and what stands there already is not run again;
 ``--fresh`` forgets it first. ``docs/generate.py`` makes docs/evidence/detection.md of that file.
 """
@@ -76,10 +78,20 @@ def floor(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -
     detection_floor.run(rows, asked.dtype or DTYPES[:3], asked.seed, keep)
 
 
+def mutants(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
+    """Check every mechanical mutant of some right backends."""
+    from benchmarks import source_mutants
+
+    source_mutants.run(part_of(record, "mutants", seed=asked.seed), asked.seed, keep)
+
+
+PARTS: Final = {"search": search, "rules": rules, "floor": floor, "mutants": mutants}
+
+
 def main() -> int:
     """Run one part, and keep what it finds."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=("search", "rules", "floor"))
+    parser.add_argument("part", choices=tuple(PARTS))
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--laws", choices=("own", "all"), default="all")
@@ -90,9 +102,7 @@ def main() -> int:
     record = read(asked.record)
     if asked.fresh:
         record.pop(asked.part, None)
-    {"search": search, "rules": rules, "floor": floor}[asked.part](
-        record, asked, lambda: write(record, asked.record)
-    )
+    PARTS[asked.part](record, asked, lambda: write(record, asked.record))
     return 0
 
 

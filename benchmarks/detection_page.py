@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from benchmarks.detection_record import Record
 from benchmarks.detection_tables import dtypes_of, floor_lines, rule_lines, table
+from benchmarks.mutant_lines import mutant_lines
 
 Rows = Sequence[dict[str, Any]]
 
@@ -25,6 +26,7 @@ RUNS: Final = (
     "python -m benchmarks.detection search --laws own",
     "python -m benchmarks.detection rules",
     "python -m benchmarks.detection floor",
+    "python -m benchmarks.detection mutants",
 )
 GENERATE: Final = "python docs/generate.py"
 LAWS: Final = {
@@ -41,6 +43,7 @@ def page(record: Record) -> str:
     lines += _searches(record.get("search", {}))
     lines += rule_lines(record.get("rules", {}), made_with(record.get("rules", {})))
     lines += floor_lines(record.get("floor", {}), made_with(record.get("floor", {})))
+    lines += mutant_lines(record.get("mutants", {}), made_with(record.get("mutants", {})))
     return "\n".join(lines).rstrip() + "\n"
 
 

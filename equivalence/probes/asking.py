@@ -15,6 +15,7 @@ from equivalence.dtypes import Array, rounded
 from equivalence.inputs import AttentionInputs
 from equivalence.outcome import Outcome, Target
 
+ONE_KEY: Final = "the target takes a single key only"
 P = ParamSpec("P")
 T = TypeVar("T")
 

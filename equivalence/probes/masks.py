@@ -67,6 +67,7 @@ def float_mask(asker: Asker) -> FloatMask:
     """One call: key 0 is given log 2, the last key -inf, the others nothing."""
     asker.need("float" in asker.domain.masks, "the target takes no float mask")
     shape = asker.shape(q_len=2, kv_len=5)
+    asker.need(shape.kv_len >= 3, "the target takes fewer than three keys")
     mask = np.zeros((1, 1, 1, shape.kv_len))
     mask[..., 0] = LOG_2
     mask[..., -1] = -np.inf

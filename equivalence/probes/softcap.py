@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from equivalence.dtypes import Array
-from equivalence.probes.asking import Asker, NotAnswered, probe
+from equivalence.probes.asking import ONE_KEY, Asker, NotAnswered, probe
 from equivalence.probes.scale import Scale
 
 CAP: Final = 2.0
@@ -39,6 +39,7 @@ def softcap(asker: Asker, scale: Scale | NotAnswered) -> Softcap:
     asker.need(asker.domain.softcap, "the target takes no softcap")
     factor = scale.value if isinstance(scale, Scale) else None
     shape = asker.shape(head_dim=36, kv_len=2)
+    asker.need(shape.kv_len >= 2, ONE_KEY)
     factor = factor or shape.head_dim**-0.5
     scores = np.asarray([0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0])
     dots = scores / factor
@@ -64,6 +65,7 @@ def softcap(asker: Asker, scale: Scale | NotAnswered) -> Softcap:
 def _effective(asker: Asker, dots: Array, bias: float) -> Array:
     """s0 - s1 for every row, where key 0 scores ``dots`` and key 1 nothing."""
     shape = asker.shape(head_dim=36, kv_len=2)
+    asker.need(shape.kv_len >= 2, ONE_KEY)
     query, key = np.zeros((*shape.query[:2], len(dots), shape.head_dim)), np.zeros(shape.key)
     query[0, 0, :, 0], key[0, 0, 0, 0] = dots, 1.0
     value = np.zeros(shape.value)
@@ -94,6 +96,7 @@ def _after_mask(asker: Asker) -> bool:
     form = "bool" if "bool" in asker.domain.masks else "float"
     asker.need(bool(asker.domain.masks), "the target takes no mask")
     shape = asker.shape(kv_len=2)
+    asker.need(shape.kv_len >= 2, ONE_KEY)
     keep = np.arange(shape.kv_len)[None, None, None] == 0
     mask = keep if form == "bool" else np.where(keep, 0.0, -np.inf)
     value = np.zeros(shape.value)

@@ -39,7 +39,7 @@ def found(name, *, caught=True, **changes):
 
 def test_an_empty_record_says_that_nothing_was_run():
     text = page({})
-    assert text.count("Not run") == 4
+    assert text.count("Not run") == 5
     assert not re.search(r"\d of \d", text)
 
 

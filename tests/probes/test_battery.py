@@ -461,3 +461,19 @@ def test_a_wrong_shape_is_no_answer():
     found = keys_counted(Asker(Flat(), Domain(), "float32"))
     assert isinstance(found, NotAnswered)
     assert "returned shape" in found.why
+
+
+def test_a_target_of_a_single_key_is_asked_what_can_be_asked():
+    right = broken()
+
+    def single_key(query, key, value, *, attn_mask=None, scale=None, softcap=None):
+        if key.shape[2] != 1:
+            raise ValueError("one key")
+        return right(query, key, value, attn_mask=attn_mask, scale=scale, softcap=softcap)
+
+    domain = EVERYTHING.but(kv_lens=(1,), windows=(), sinks=False, kv_lengths=False)
+    card = battery(LocalTarget.of(single_key, name="single key"), domain, "float32")
+    assert isinstance(card.float_mask, NotAnswered)
+    assert isinstance(card.softcap, NotAnswered)
+    assert "a single key only" in card.softcap.why
+    assert not isinstance(card.heads, NotAnswered)

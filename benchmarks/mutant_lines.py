@@ -1,0 +1,69 @@
+"""The part of docs/evidence/detection.md about mechanical mutants, and why some survive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from benchmarks.detection_tables import table
+
+OTHER_ORDER: Final = (
+    "a check gives a target the head order that it declares; the others have tests of their own"
+)
+SAME_AXIS: Final = "equivalent: of rank 4, both name the same axis"
+# By the name of a mutant, or its beginning: why nothing can be wrong, or is not seen.
+REASONS: Final[dict[str, str]] = {
+    "torch_repeat_kv: if head_order == 'grouped'": OTHER_ORDER,
+    "torch_repeat_kv: if head_order == 'interleaved'": OTHER_ORDER,
+    "torch_repeat_kv: x.index_select(1, ": OTHER_ORDER,
+    "torch_repeat_kv: key.transpose(-2, -1) -> key.transpose(2, -1)": SAME_AXIS,
+}
+HEAD: Final = """\
+Single operators, comparisons, constants and axes changed in the bodies of right backends
+(`benchmarks/source_mutants.py`), each checked in float32 by all laws, without shrinking. Killed: a
+law broke, or the target refused what it must take. `torch_masking` is judged through
+`torch.repeat_kv`."""
+
+
+def mutant_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
+    """How many mutants of each module are killed, and the survivors with their reasons."""
+    rows = part.get("rows", [])
+    yield "## Mechanical mutants"
+    yield ""
+    yield "`benchmarks.detection mutants`."
+    yield ""
+    yield from made_with
+    yield HEAD
+    yield ""
+    if not rows:
+        yield "Not run."
+        yield ""
+        return
+    modules = list(dict.fromkeys(row["module"] for row in rows))
+    body = []
+    for module in modules:
+        mine = [row for row in rows if row["module"] == module]
+        killed = sum(row["killed"] is not None for row in mine)
+        body.append((f"`{module}`", str(len(mine)), str(killed), str(len(mine) - killed)))
+    yield from table(("module", "mutants", "killed", "survive"), body)
+    yield ""
+    survivors = [row for row in rows if row["killed"] is None]
+    if survivors:
+        yield from table(
+            ("survivor", "line", "why it survives"),
+            [(_shown(row["name"]), str(row["line"]), reason(row["name"])) for row in survivors],
+        )
+        yield ""
+
+
+def reason(name: str) -> str:
+    """Why the mutant called ``name`` survives, as far as that was looked into."""
+    return next((REASONS[start] for start in REASONS if name.startswith(start)), "not looked into")
+
+
+def _shown(name: str) -> str:
+    """The first line of each form of the expression, in the type of code."""
+    module, _, change = name.partition(": ")
+    forms = [form.strip().splitlines()[0] for form in change.split(" -> ")]
+    text = " → ".join(f"`` {form} ``" for form in forms)
+    return f"{module}: {text}".replace("|", "\\|")
