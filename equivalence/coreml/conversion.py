@@ -168,7 +168,12 @@ def conversion_noise_kept() -> Iterator[list[str]]:
     keeping = _Keeping()
     loggers = [
         logging.getLogger(name)
-        for name in ("coremltools", "torch.fx.experimental.symbolic_shapes", "torch._export")
+        for name in (
+            "coremltools",
+            "root",
+            "torch.fx.experimental.symbolic_shapes",
+            "torch._export",
+        )
     ]
     for logger in loggers:
         logger.addFilter(keeping)

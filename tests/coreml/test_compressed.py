@@ -61,27 +61,28 @@ def test_formulations_end_in_the_same_bits(compression: str) -> None:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_every_formulation_ends_in_the_same_bits(compression: str, target: str) -> None:
     judged = 0
-    for route in ("trace", "export"):
-        own = subject(coreml_graph.compressed_double)
-        for formulation in LAYERS:
-            for dtype in ("float16", "float32"):
-                case = layer(formulation, compression, dtype=dtype, route=route, target=target)
-                verdict = law_named(BITS).check(case, own)
-                assert verdict.status in ("held", "refused", "inapplicable"), (case, verdict)
-                judged += verdict.status == "held"
+    own = subject(coreml_graph.compressed_double)
+    for route, dtype in (("trace", "float16"), ("export", "float32")):
+        # Cutting a model in two takes seconds.
+        for formulation in LAYERS[2:5] if compression == IN_TWO else LAYERS:
+            case = layer(formulation, compression, dtype=dtype, route=route, target=target)
+            verdict = law_named(BITS).check(case, own)
+            assert verdict.status in ("held", "refused", "inapplicable"), (case, verdict)
+            judged += verdict.status == "held"
     # Blocks of four bits need iOS18.
-    assert judged == 0 if (compression, target) == ("int4_blocks", "iOS16") else judged >= 20
+    least = 6 if compression == IN_TWO else 12
+    assert judged == 0 if (compression, target) == ("int4_blocks", "iOS16") else judged >= least
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compressed", "compressed_double"])
 def test_a_search_over_compressed_layers_is_silent(name: str) -> None:
     target = kind_named("converter").open(getattr(coreml_graph, name), name, {})
-    result = check_target(target, Request(examples=80))
+    result = check_target(target, Request(examples=40))
     assert result.held, [(f.case, f.trouble) for f in result.failures]
     judged = {law.law: law.examples for law in result.laws if law.dtype == "float16"}
-    assert judged[CONVERTED] > 20
-    assert (judged[BITS] > 5) is (name == "compressed_double")
+    assert judged[CONVERTED] > 10
+    assert (judged[BITS] > 2) is (name == "compressed_double")
 
 
 def test_a_model_in_two_chunks_ends_in_the_same_bits() -> None:
