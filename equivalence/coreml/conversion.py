@@ -166,6 +166,7 @@ class _Keeping(logging.Filter):
 def conversion_noise_kept() -> Iterator[list[str]]:
     """Inside the block, what coremltools and torch.export would print goes to a list."""
     keeping = _Keeping()
+    # coremltools.optimize speaks through the root logger.
     loggers = [
         logging.getLogger(name)
         for name in (
