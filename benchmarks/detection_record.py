@@ -19,11 +19,7 @@ Record = dict[str, Any]
 
 def read(path: Path = RECORD) -> Record:
     """The record, or an empty one where there is none yet."""
-    record: Record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    for part in record.values():
-        while isinstance(part["about"], dict):
-            part["about"] = part["about"]["about"]
-    return record
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
 
 def write(record: Record, path: Path = RECORD) -> None:

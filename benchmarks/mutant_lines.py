@@ -17,12 +17,16 @@ REASONS: Final[dict[str, str]] = {
     "torch_repeat_kv: if head_order == 'interleaved'": OTHER_ORDER,
     "torch_repeat_kv: x.index_select(1, ": OTHER_ORDER,
     "torch_repeat_kv: key.transpose(-2, -1) -> key.transpose(2, -1)": SAME_AXIS,
+    "torch_q_fold: key.transpose(-2, -1) -> key.transpose(2, -1)": SAME_AXIS,
+    "torch_q_fold: taken(": OTHER_ORDER,
+    "torch_q_fold: num_heads > 1": OTHER_ORDER,
 }
 HEAD: Final = """\
 Single operators, comparisons, constants and axes changed in the bodies of right backends
 (`benchmarks/source_mutants.py`), each checked in float32 by all laws, without shrinking. Killed: a
-law broke, or the target refused what it must take. `torch_masking` is judged through
-`torch.repeat_kv`."""
+law broke, or the target refused what it must take. An option whose tiny call raises counts as
+refused and is listed by a check as not exercised, which does not kill. `torch_masking` is judged
+through `torch.repeat_kv`. A module that is missing below was not run."""
 
 
 def mutant_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:

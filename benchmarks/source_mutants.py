@@ -10,7 +10,7 @@ import ast
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -28,6 +28,7 @@ PLACES: Final = (
     ("numpy_split_kv", "numpy_split_kv"),
 )
 QUICKEST: Final = ("agrees-with-float64", "masked-rows")
+STAGES: Final = (QUICKEST, None)
 BINARY: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -185,15 +186,22 @@ def loaded(mutant: Mutant) -> ModuleType:
             del sys.modules[full]
 
 
-def killed_by(mutant: Mutant, seed: int, dtype: str = "float32") -> str | None:
-    """The law that broke, "refusal" or "load" where it came to no law; None: it survived."""
+def killed_by(
+    mutant: Mutant, seed: int, stages: Sequence[tuple[str, ...] | None] = STAGES
+) -> str | None:
+    """The law that broke, "refusal" or "load" where it came to no law; None: it survived.
+
+    stages: laws to look at, one after the other; None stands for all of them.
+    """
     try:
         module = loaded(mutant)
     except Exception as error:  # whatever a changed line raises as it is read
         return f"load: {type(error).__name__}"
     target = LocalTarget.of(module.attention, name=mutant.name)
-    for laws in (QUICKEST, None):
-        result = check_target(target, Request(dtypes=(dtype,), laws=laws, seed=seed, shrink=False))
+    for laws in stages:
+        result = check_target(
+            target, Request(dtypes=("float32",), laws=laws, seed=seed, shrink=False)
+        )
         if result.held is not True:
             broken = [law.law for law in result.laws if law.held is False]
             return (broken or ["refusal"])[0]

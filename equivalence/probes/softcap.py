@@ -66,6 +66,7 @@ def _effective(asker: Asker, dots: Array, bias: float) -> Array:
     """s0 - s1 for every row, where key 0 scores ``dots`` and key 1 nothing."""
     shape = asker.shape(head_dim=36, kv_len=2)
     asker.need(shape.kv_len >= 2, ONE_KEY)
+    asker.need(shape.value_head_dim >= 2, "the target takes values of one number only")
     query, key = np.zeros((*shape.query[:2], len(dots), shape.head_dim)), np.zeros(shape.key)
     query[0, 0, :, 0], key[0, 0, 0, 0] = dots, 1.0
     value = np.zeros(shape.value)
