@@ -23,6 +23,7 @@ class Domain:
     ``--like`` does. ``long_context`` allows kv_len up to 4,096 now and then. ``kv_lens`` and
     ``q_lens`` name the only lengths that a target takes; ``square``: only q_len == kv_len;
     ``longer_queries``: q_len > kv_len too. ``pinned``: no other size may be tried at all.
+    ``zero_scale``: a given scale of 0, which makes every visible key count alike.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -45,6 +46,7 @@ class Domain:
     longer_queries: bool = True
     square: bool = False
     scale: bool = True
+    zero_scale: bool = False
     softcap: bool = False
     sinks: bool = False
     alibi: bool = False

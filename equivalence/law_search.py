@@ -228,6 +228,8 @@ class LawSearch:
             if trouble is not None:
                 broken.setdefault(trouble.kind, {})[case] = trouble
 
+        for case in planned_cases(self.kind, domain, self.request, self._seed):
+            visit(case)
         examples = min(self.request.examples, AGAIN_EXAMPLES)
         explore(self.kind.strategy(domain), visit, examples=examples, seed=self._seed)
         return broken

@@ -284,7 +284,12 @@ def _plain_options(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
         "alibi_slopes": ("alibi", base.but(alibi=True)),
         "kv_lengths": ("kv_lengths", base.but(kv_lengths=lengths)),
     }
-    return {
+    taken = {
         field_name: _offered(bench, option) and bench.works(case, option)
         for option, (field_name, case) in candidates.items()
     }
+    # Where scores are hidden before they are scaled, -inf * 0 is NaN: asked without causal order.
+    taken["zero_scale"] = (
+        taken["scale"] and base.causal is None and bench.works(base.but(scale=0.0), "scale 0")
+    )
+    return taken

@@ -35,6 +35,9 @@ def scales(sight: Sight) -> Iterator[Suspect]:
     expected = f"{given:g}" if given is not None else f"1/sqrt({head_dim})"
     named: list[tuple[str, Factor]] = []
     if given is not None:
+        if given == 0:
+            sentence = "a scale of 0 is read as none given: scores are scaled by 1/sqrt(head_dim)"
+            named.append((sentence, _default))
         named += [
             ("the given scale is ignored: scores are scaled by 1/sqrt(head_dim)", _default),
             ("the given scale is multiplied by 1/sqrt(head_dim)",

@@ -68,6 +68,12 @@ NUMBERS = (
         diagnoses=("scale",),
     ),
     Broken(
+        name="scale_of_zero_read_as_none",
+        kernel=broken(factor=lambda f, at: f or at.dim**-0.5),
+        smallest=Case(kv_len=2, scale=0.0, values="one_hot"),
+        diagnoses=("scale",),
+    ),
+    Broken(
         name="scale_twice",
         rows=("ATT-CDO-TensorRT-4328",),
         kernel=broken(factor=lambda f, at: f * f),
