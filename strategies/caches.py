@@ -10,9 +10,12 @@ from equivalence.caches.case import SHORTEST, CacheCase
 from equivalence.caches.domain import CacheDomain
 from equivalence.caches.program import Operation, Program, mended, states
 from equivalence.errors import InvalidRequest
-from equivalence.strategies.packed import UNSEEDED, long, model_or_small_heads
+from equivalence.strategies.packed import UNSEEDED, long, model_or_small_heads, mostly_long
 
 MANY: Final = 16
+EDGES: Final = (4, 8, 16, 32, 64)  # of pages and blocks; a length may end one before, at or after
+LONGEST_OF_WIDE: Final = 40  # tokens, where head_dim is that of a model
+MOST_SINGLE: Final = 24  # appends of one token at the beginning, where there are no others
 
 
 def cache_cases(domain: CacheDomain | None = None) -> st.SearchStrategy[CacheCase]:
@@ -36,9 +39,12 @@ def _cases(draw: st.DrawFn, domain: CacheDomain) -> CacheCase:
         fields["magnitude"] = draw(st.sampled_from(domain.magnitudes))
         fields["seed"] = draw(st.integers(0, 2**16))
     sizes = {"batch_size": fields["batch_size"], "max_len": fields["max_len"]}
-    first = ("append", draw(long(1, fields["max_len"])) if domain.chunks else 1)
-    drawn = draw(st.lists(_operations(domain, **sizes), max_size=domain.operations))
-    program = mended((first, *drawn, ("attend", 1)), evicts=domain.evicts, **sizes)
+    count = draw(mostly_long(1, fields["max_len"]))
+    first = (("append", count),) if domain.chunks else (("append", 1),) * min(count, MOST_SINGLE)
+    least = draw(mostly_long(0, domain.operations // 2))
+    operation = _operations(domain, **sizes)
+    drawn = draw(st.lists(operation, min_size=least, max_size=domain.operations))
+    program = mended((*first, *drawn, ("attend", 1)), evicts=domain.evicts, **sizes)
     if not any(op[0] == "attend" for op in program):
         program = mended((*program, *SHORTEST), evicts=domain.evicts, **sizes)
     if not any(op[0] == "attend" for op in program):
@@ -70,10 +76,21 @@ def _rooms(domain: CacheDomain, *, short: bool) -> st.SearchStrategy[int]:
     if domain.max_lens is not None:
         return st.sampled_from(sorted(domain.max_lens))
     low, high = domain.max_len
-    high = min(high, 12) if short else high
-    if domain.evicts:  # often small, so that the window is passed more than once
-        return long(low, min(high, 12)) | long(low, high)
-    return long(low, high)
+    high = min(high, LONGEST_OF_WIDE) if short else high
+    many = mostly_long(low, high)
+    if not domain.evicts:
+        return many
+    # Now and then small, so that the window is passed more than once.
+    few = long(low, min(high, 12))
+    return st.integers(0, 5).flatmap(lambda die: few if die == 5 else many)
+
+
+def _ends(max_len: int, evicts: bool) -> st.SearchStrategy[int]:
+    """Lengths at which a page, a block or the room (a window: the second and third time) ends."""
+    most = 3 * max_len if evicts else max_len
+    rooms = (max_len, 2 * max_len, 3 * max_len) if evicts else (max_len,)
+    near = {end + off for end in (*EDGES, *rooms) for off in (-1, 0, 1)}
+    return st.sampled_from(sorted(n for n in near if 1 <= n <= most))
 
 
 def _operations(
@@ -89,6 +106,8 @@ def _operations(
         st.tuples(st.just("append"), tokens),
         st.tuples(st.just("attend"), queries),
     ]
+    if domain.chunks:
+        kinds.append(st.tuples(st.just("reach"), _ends(max_len, domain.evicts)))
     if domain.ragged and batch_size > 1 and not domain.evicts:
         lengths = st.lists(st.integers(0, most), min_size=batch_size, max_size=batch_size)
         kinds.append(lengths.filter(any).map(lambda numbers: ("append", *numbers)))

@@ -145,7 +145,8 @@ def states(program: Program, *, batch_size: int, max_len: int, evicts: bool) -> 
 def mended(program: Iterable[Operation], *, batch_size: int, max_len: int, evicts: bool) -> Program:
     """The program with every number cut to what is possible, and the impossible left out.
 
-    ``("drop", n)`` stands for a truncate that forgets the n newest tokens.
+    ``("drop", n)`` stands for a truncate that forgets the n newest tokens, ``("reach", n)`` for an
+    append up to position n, or of one token where that is reached already.
     """
     state = State.empty(batch_size)
     kept: list[Operation] = []
@@ -172,6 +173,9 @@ def _fitted(operation: Operation, state: State, max_len: int, evicts: bool) -> O
             return (word, min(numbers[0], min(state.lengths)))
         case "truncate":
             return (word, min(numbers[0], max(state.lengths)))
+        case "reach":
+            count = max(1, numbers[0] - max(row.upcoming for row in state.rows))
+            return _fitted(("append", count), state, max_len, evicts)
         case "drop":
             return ("truncate", max(0, max(state.lengths) - numbers[0]))
         case "reorder":
