@@ -10,10 +10,13 @@ from typing import Final
 from equivalence.report.audit_json import AuditJson
 from equivalence.report.merging import Fault, Merge
 from equivalence.report.numbers import count, counted, percent, short
+from equivalence.report.timing_views import Chart, charts
 from equivalence.report.views import (
     MARKS,
+    Meanings,
     headline,
     matrices,
+    meanings,
     targets,
     worst_cases,
 )
@@ -89,10 +92,41 @@ def _blocks(merge: Merge) -> Iterator[str]:
                 f"| {short(pair.used)} | {verdict} |"
             )
         yield "\n".join(lines) + "\n"
+    asked = meanings(merge)
+    if asked is not None:
+        yield _meanings(asked)
+    for chart in charts(merge):
+        yield _chart(chart)
     for key in sorted(merge.audits):
         yield _audit(merge.audits[key])
     for name, why in sorted(merge.unavailable):
         yield f"- not available: {_text(name)}: {_text(why)}"
+
+
+def _meanings(asked: Meanings) -> str:
+    lines = ["### What is meant\n", "| question | answers |", "|---|---|"]
+    for axis, asks, _, cells in asked.rows:
+        told: dict[str, list[str]] = {}
+        for name, (state, answer) in zip(asked.runtimes, cells, strict=True):
+            if state:
+                said = answer if state == "answer" else f"refused ({answer})"
+                told.setdefault(said, []).append(name)
+        each = "; ".join(f"{_text(said)}: {_text(', '.join(told[said]))}" for said in sorted(told))
+        lines.append(f"| {_text(axis)}: {_text(asks)} | {each} |")
+    if asked.differences:
+        lines += ["", "| first | second | differ in | smallest case |", "|---|---|---|---|"]
+        lines += [f"| {' | '.join(map(_text, row))} |" for row in asked.differences]
+    return "\n".join(lines) + "\n"
+
+
+def _chart(chart: Chart) -> str:
+    lines = [f"### Timings: {_text(chart.title)}\n"]
+    lines += [f"- {_text(line)}" for line in chart.reading]
+    lines += ["", f"| formulation | {_text(chart.across)} | time | over the floor |"]
+    lines.append("|---|---:|---:|---:|")
+    for line in chart.lines:
+        lines += [f"| {_text(line.name)} | {' | '.join(map(_text, row))} |" for row in line.words]
+    return "\n".join(lines) + "\n"
 
 
 def _audit(audit: AuditJson) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from equivalence.report.merging import Merge
+from equivalence.report.numbers import counted
 from equivalence.timing.results import Row, TimingRun
 
 WIDTH, HEIGHT, MARGIN = 640.0, 320.0, 68.0
@@ -72,7 +73,7 @@ def _chart(run: TimingRun, dtype: str, rows: list[Row]) -> Chart:
         lines.append(Line(name, [(across(place(r)), up(_seconds(r))) for r in own], words))
     times = sorted(map(_seconds, rows))
     return Chart(
-        title=f"{run.command}, {dtype}, {run.device}, {run.threads} threads",
+        title=f"{run.command}, {dtype}, {run.device}, {counted(run.threads, 'thread')}",
         across="key/value heads" if by_heads else "bytes of cache",
         lines=lines,
         floor=[(across(x), up(y)) for x, y in sorted(floors.items())],

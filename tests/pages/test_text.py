@@ -7,8 +7,9 @@ import re
 from equivalence.report.annotations import error_commands
 from equivalence.report.markdown import markdown
 from equivalence.report.merging import merged
+from equivalence.report.schema import AxisJson, DisagreementJson
 
-from .conftest import HOSTILE, broken, report, target
+from .conftest import HOSTILE, broken, report, target, timed
 
 
 def test_the_summary_says_what_broke_and_how_to_replay_it(example):
@@ -38,6 +39,28 @@ def test_hostile_names_stay_text():
     assert "@" not in outside
     assert not re.search(r"(?<!\\)\]\(", outside)
     assert "\n# heading" not in outside
+
+
+def test_timings_and_meanings_are_told():
+    axis = AxisJson(
+        axis="causal corner", asks="which keys?", case="AttentionCase(kv_len=2)",
+        answers={"one": "upper left", "other": "lower right", HOSTILE: "upper left"},
+        refused={"onnx": "no causal"},
+    )  # fmt: skip
+    apart = DisagreementJson(
+        first="one", second="other", questions=[1], case="AttentionCase(kv_len=2)"
+    )
+    run = report(axes=[axis], disagreements=[apart], timing=timed(HOSTILE))
+    shown = markdown(merged([run, run]))
+    answers = "lower right: other; refused \\(no causal\\): onnx; "
+    assert f"| causal corner: which keys? | {answers}" in shown
+    assert "| one | other | causal corner | AttentionCase\\(kv\\_len=2\\) |" in shown
+    assert "### Timings: decode, float32, cpu, 1 thread\n\n- keep the saving: steady\n" in shown
+    assert "| steady | 8 | 8 ms | 1e\\+03 |" in shown
+    assert "<" not in shown
+    bare = markdown(merged([report(target("it"))]))
+    assert "Timings" not in bare
+    assert "is meant" not in bare
 
 
 def test_a_fence_is_longer_than_what_it_holds():
