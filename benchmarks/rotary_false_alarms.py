@@ -71,7 +71,10 @@ def targets() -> Iterator[LocalTarget]:
 
 
 def takes(target: LocalTarget, case: RotaryCase) -> bool:
-    """Whether the target has what the case needs."""
+    """Whether the target has what the case needs, and does not exclude it."""
+    formats = target.declaration.dtypes
+    if (formats is not None and case.dtype not in formats) or target.supports(case) is not True:
+        return False
     needs = {
         "theta": case.theta != THETA,
         "rotary_dim": case.rotary_dim is not None,
@@ -91,6 +94,8 @@ def judge(case: RotaryCase, target: Target, tally: Tally) -> None:
     tables = target.declaration.tables
     key = (target.name, case.dtype)
     outcome = target.call(inputs)
+    if outcome.status == "refused":
+        return
     if outcome.stored is None:
         tally.alarms[key] += 1
         print(f"ALARM {key} {case}: {outcome.text}")
