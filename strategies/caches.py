@@ -41,10 +41,13 @@ def _cases(draw: st.DrawFn, domain: CacheDomain) -> CacheCase:
     sizes = {"batch_size": fields["batch_size"], "max_len": fields["max_len"]}
     count = draw(mostly_long(1, fields["max_len"]))
     first = (("append", count),) if domain.chunks else (("append", 1),) * min(count, MOST_SINGLE)
-    least = draw(mostly_long(0, domain.operations // 2))
+    # Of two programs one may be short: a search that meets none has far to shrink.
+    least = draw(mostly_long(0, domain.operations // 2)) if draw(st.booleans()) else 0
     operation = _operations(domain, **sizes)
     drawn = draw(st.lists(operation, min_size=least, max_size=domain.operations))
     program = mended((*first, *drawn, ("attend", 1)), evicts=domain.evicts, **sizes)
+    if domain.chunks and not draw(st.booleans()):  # the plainer of the two, so that it is shrunk to
+        program = mended(_at_once(program), evicts=domain.evicts, **sizes)
     if not any(op[0] == "attend" for op in program):
         program = mended((*program, *SHORTEST), evicts=domain.evicts, **sizes)
     if not any(op[0] == "attend" for op in program):
@@ -53,6 +56,14 @@ def _cases(draw: st.DrawFn, domain: CacheDomain) -> CacheCase:
     if domain.evicts and not _fits(program, **sizes):
         fields["evicts"] = True
     return CacheCase(**fields)
+
+
+def _at_once(program: Program) -> Program:
+    """The program with the appends at its beginning made one, as far as all rows get as many."""
+    count, rest = 0, list(program)
+    while rest and rest[0][0] == "append" and len(rest[0]) == 2:
+        count += int(rest.pop(0)[1])
+    return (("append", count), *rest) if count else program
 
 
 def _fits(program: Program, *, batch_size: int, max_len: int) -> bool:

@@ -16,7 +16,7 @@ COLLECTION = [
     ("sees_a_neighbour", "varlen", "padding", {"q_lens": (1, 0), "kv_lens": (1, 1)}),
     ("upper_left", "varlen", "causal-alignment", {"q_lens": (1,), "kv_lens": (2,)}),
     ("skips_empty_sequences", "varlen", "padding", {"q_lens": (1, 1), "kv_lens": (0, 1)}),
-    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"kv_lens": (1, 1)}),
+    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"kv_lens": (1, 0)}),
     ("ignores_the_page_table", "paged", "cache-position", {"page_size": 1}),
     ("reads_whole_pages", "paged", "padding", {"kv_lengths": (1,), "page_size": 2}),
     ("drops_a_started_page", "paged", "padding", {"kv_lengths": (3,), "page_size": 2}),
