@@ -152,6 +152,18 @@ def _graph(name: str, attribute: str) -> Backend:
     return _ours(name, f"coreml_graph:{attribute}", kind="converter", requires=("coremltools",))
 
 
+def _compressed(name: str, attribute: str) -> Backend:
+    """The same with compressed weights: tables of them are made by scikit-learn's k-means."""
+    return _ours(
+        name,
+        f"coreml_graph:{attribute}",
+        kind="converter",
+        requires=("coremltools", "sklearn"),
+        extra="coreml",
+        slow=True,
+    )
+
+
 def _device(name: str, attribute: str) -> Backend:
     """Core ML itself, on one compute unit of a Mac."""
     return _ours(
@@ -283,8 +295,8 @@ OURS: Final = (
     _graph("coreml.export_strict", "export_strict"),
     _graph("coreml.trace_double", "trace_double"),
     _graph("coreml.export_double", "export_double"),
-    _graph("coreml.compressed", "compressed"),
-    _graph("coreml.compressed_double", "compressed_double"),
+    _compressed("coreml.compressed", "compressed"),
+    _compressed("coreml.compressed_double", "compressed_double"),
     _device("coreml.device_cpu", "cpu_only"),
     _device("coreml.device_gpu", "cpu_and_gpu"),
     _device("coreml.device_ne", "cpu_and_ne"),
