@@ -19,11 +19,19 @@ class Compiled:
 
     def __init__(self, module: nn.Module, example: Sequence[Tensor], config: Config) -> None:
         self.graph = openvino.convert_model(module.eval(), example_input=tuple(example))
-        self._run = openvino.Core().compile_model(self.graph, "CPU", config)
+        self._config = config
+        self._run = self._compiled()
+
+    def _compiled(self) -> Any:
+        return openvino.Core().compile_model(self.graph, "CPU", self._config)
 
     def __call__(self, *tensors: Tensor) -> Tensor:
         """The first output; bfloat16 crosses as it lies in memory."""
-        result = self._run([_given(tensor) for tensor in tensors])
+        try:
+            result = self._run([_given(tensor) for tensor in tensors])
+        except RuntimeError:
+            self._run = self._compiled()  # one that raised may raise again on a call that is right
+            raise
         output = self._run.output(0)
         held = torch.from_numpy(result[output].copy())
         if output.element_type == openvino.Type.bf16:

@@ -60,20 +60,25 @@ def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return lines + [f"| {' | '.join(cells)} |" for cells in body]
 
 
+def part_head(title: str, command: str, made_with: Sequence[str], about: str) -> Iterator[str]:
+    """What stands above the tables of one part."""
+    yield f"## {title}"
+    yield ""
+    yield f"`benchmarks.detection {command}`."
+    yield ""
+    yield from made_with
+    yield about
+    yield ""
+
+
 def rule_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
     """The broken kernels that each rule catches, and the right ones that it rejects."""
     rows = part.get("rows", [])
-    yield "## The rules in use elsewhere"
-    yield ""
-    yield "`benchmarks.detection rules`."
-    yield ""
-    yield from made_with
+    yield from part_head(
+        "The rules in use elsewhere", "rules", made_with, ABOUT_RULES if rows else "Not run."
+    )
     if not rows:
-        yield "Not run."
-        yield ""
         return
-    yield ABOUT_RULES
-    yield ""
     dtypes = dtypes_of(rows)
     head = ["rule", *(f"{dtype}, {SUITES[suite]}" for dtype in dtypes for suite in SUITES)]
     yield "### Broken kernels caught"
@@ -124,17 +129,11 @@ def _alarms(rule: str, rows: Rows, dtypes: Sequence[str]) -> list[str]:
 def floor_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
     """The smallest error of each kind that a check and each rule see."""
     rows = part.get("rows", [])
-    yield "## The detection floor"
-    yield ""
-    yield "`benchmarks.detection floor`."
-    yield ""
-    yield from made_with
+    yield from part_head(
+        "The detection floor", "floor", made_with, ABOUT_FLOOR if rows else "Not run."
+    )
     if not rows:
-        yield "Not run."
-        yield ""
         return
-    yield ABOUT_FLOOR
-    yield ""
     errors = list(dict.fromkeys(row["error"] for row in rows))
     for dtype in dtypes_of(rows):
         for profile in dict.fromkeys(row["profile"] for row in rows if row["dtype"] == dtype):

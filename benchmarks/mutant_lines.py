@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from benchmarks.detection_tables import table
+from benchmarks.detection_tables import part_head, table
 
 OTHER_ORDER: Final = (
     "a check gives a target the head order that it declares; the others have tests of their own"
@@ -32,16 +32,8 @@ through `torch.repeat_kv`. A module that is missing below was not run."""
 def mutant_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
     """How many mutants of each module are killed, and the survivors with their reasons."""
     rows = part.get("rows", [])
-    yield "## Mechanical mutants"
-    yield ""
-    yield "`benchmarks.detection mutants`."
-    yield ""
-    yield from made_with
-    yield HEAD
-    yield ""
+    yield from part_head("Mechanical mutants", "mutants", made_with, HEAD if rows else "Not run.")
     if not rows:
-        yield "Not run."
-        yield ""
         return
     modules = list(dict.fromkeys(row["module"] for row in rows))
     body = []

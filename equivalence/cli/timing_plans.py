@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from equivalence.calling import LocalTarget
 from equivalence.cli import validation as valid
 from equivalence.errors import InvalidRequest, require
 from equivalence.timing.plan import require_fits
 from equivalence.timing.results import Bandwidth, Row
+
+# Of what a rotary embedding turns, in float64: reference and bound hold fewer at once.
+FLOAT64_COPIES: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,6 @@ class Asked:
     torch: str | None = None
 
 
-FLOAT64_COPIES = 24  # of x: the reference and the bound hold so many, at most, at once
 Table = Callable[[Any], Iterator[tuple[tuple[Row, ...], Bandwidth]]]
 
 
