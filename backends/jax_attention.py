@@ -38,6 +38,17 @@ FUTURE_KEYS: Final = KnownFault(
     ),
 )
 
+LOWEST_FLOAT64: Final = KnownFault(
+    law="agrees-with-float64",
+    trouble="non-finite",
+    case=AttentionCase(dtype="float64", mask=Mask(form="float", hidden="finfo.min", empty_rows=1)),
+    where={"dtype": ("float64",), "mask.hidden": ("finfo.min",)},
+    note=(
+        "jax 0.10.2 takes the softmax in float32 whatever the dtype, where the lowest float64 of a "
+        "bias is -inf: a row that is masked with it throughout is NaN, and not a softmax"
+    ),
+)
+
 
 def supports(case: AttentionCase) -> bool | str:
     """True, or why not: its windows and its causality count from the upper left."""
@@ -70,7 +81,7 @@ def supports(case: AttentionCase) -> bool | str:
     mask_and_causal=True,
     grouped=True,
     supports=supports,
-    known_faults=(FUTURE_KEYS,),
+    known_faults=(FUTURE_KEYS, LOWEST_FLOAT64),
     arrays="numpy",
     costly=True,
 )
