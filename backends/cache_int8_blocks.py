@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from equivalence.backends.cache_int8 import quantised
+from equivalence.backends.int8_parts import quantised
 from equivalence.backends.one_sequence import grouped, visible_keys, wide
 from equivalence.declaration import kv_cache as declare
 

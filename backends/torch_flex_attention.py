@@ -19,7 +19,7 @@ flex: Any = import_module("torch.nn.attention.flex_attention")
 
 
 @contextmanager
-def _uncompiled() -> Iterator[None]:
+def uncompiled() -> Iterator[None]:
     """Torch's own switch that runs the definition directly: no dynamo, no warning."""
     before = flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
     flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
@@ -113,7 +113,7 @@ def attention(
         )
     modifies = bool(softcap) or alibi_slopes is not None or attn_mask is not None
     modifier: Callable[..., Tensor] | None = score_mod if modifies else None
-    with _uncompiled():
+    with uncompiled():
         output: Tensor = flex.flex_attention(
             query,
             key,

@@ -5,9 +5,9 @@ import itertools
 import torch
 
 from equivalence.backends.cache_contiguous import ContiguousCache
-from equivalence.backends.cache_int8 import Int8Cache, restored
 from equivalence.backends.cache_preallocated import PreallocatedCache
 from equivalence.backends.cache_ring import RingCache
+from equivalence.backends.int8_parts import Int8Cache, restored
 from equivalence.backends.one_sequence import attend, grouped, mixed, visible_keys, weights, wide
 from equivalence.declaration import kv_cache
 

@@ -4,7 +4,7 @@ import torch
 
 from equivalence.backends.one_sequence import attend, grouped, visible_keys, wide
 from equivalence.backends.paged_torch import gathered
-from equivalence.backends.varlen_torch import one_by_one
+from equivalence.backends.varlen_one_by_one import one_by_one
 from equivalence.declaration import paged, varlen
 
 

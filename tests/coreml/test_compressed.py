@@ -11,7 +11,7 @@ from coremltools.optimize import coreml as optimize
 from coremltools.optimize.coreml import _quantization_passes as passes
 from torch import Tensor, nn
 
-from equivalence.backends import coreml_graph
+from equivalence.backends import coreml_compressed
 from equivalence.converters.case import ConverterCase
 from equivalence.converters.formulations import FORMULATIONS
 from equivalence.converters.formulations.spelled_out import QFoldPrefill
@@ -49,7 +49,7 @@ def status(function: Any, law: str, case: ConverterCase) -> str:
 
 @pytest.mark.parametrize("compression", [c for c in COMPRESSIONS if c != IN_TWO])
 def test_formulations_end_in_the_same_bits(compression: str) -> None:
-    own = subject(coreml_graph.compressed_double)
+    own = subject(coreml_compressed.compressed_double)
     for formulation in ("repeat_kv", "q_fold_prefill", "sdpa_fold"):
         case = layer(formulation, compression)
         assert law_named(CONVERTED).check(case, own).status == "held", formulation
@@ -61,7 +61,7 @@ def test_formulations_end_in_the_same_bits(compression: str) -> None:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_every_formulation_ends_in_the_same_bits(compression: str, target: str) -> None:
     judged = 0
-    own = subject(coreml_graph.compressed_double)
+    own = subject(coreml_compressed.compressed_double)
     for route, dtype in (("trace", "float16"), ("export", "float32")):
         # Cutting a model in two takes seconds.
         for formulation in LAYERS[2:5] if compression == IN_TWO else LAYERS:
@@ -77,7 +77,7 @@ def test_every_formulation_ends_in_the_same_bits(compression: str, target: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compressed", "compressed_double"])
 def test_a_search_over_compressed_layers_is_silent(name: str) -> None:
-    target = kind_named("converter").open(getattr(coreml_graph, name), name, {})
+    target = kind_named("converter").open(getattr(coreml_compressed, name), name, {})
     result = check_target(target, Request(examples=40))
     assert result.held, [(f.case, f.trouble) for f in result.failures]
     judged = {law.law: law.examples for law in result.laws if law.dtype == "float16"}
@@ -86,7 +86,7 @@ def test_a_search_over_compressed_layers_is_silent(name: str) -> None:
 
 
 def test_a_model_in_two_chunks_ends_in_the_same_bits() -> None:
-    own, bits = subject(coreml_graph.compressed_double), set()
+    own, bits = subject(coreml_compressed.compressed_double), set()
     for compression in ("mixed", IN_TWO):
         outcome = own.outcome(layer("repeat_kv", compression))
         assert outcome.stored is not None

@@ -74,14 +74,14 @@ def test_the_cache_of_a_real_client_holds_the_latent_and_no_more(name, dtype):
 def test_a_random_module_agrees_with_the_reference_on_its_own_intermediates(version, query_rank):
     """The module as it comes: own weights, norms and rotation; its parts are read by hooks."""
     pytest.importorskip("transformers")
-    from equivalence.backends import mla_transformers
+    from equivalence.backends import mla_transformers_layer
 
     torch.manual_seed(3)
     sizes = {
         "hidden_size": 24, "num_attention_heads": 3, "num_key_value_heads": 3,
         "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6,
     }  # fmt: skip
-    module = mla_transformers.module_of(version, sizes, q_lora_rank=query_rank)
+    module = mla_transformers_layer.module_of(version, sizes, q_lora_rank=query_rank)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     seen = {}
@@ -97,7 +97,7 @@ def test_a_random_module_agrees_with_the_reference_on_its_own_intermediates(vers
     with torch.no_grad():
         module(
             hidden_states=torch.randn(1, length, 24),
-            position_embeddings=mla_transformers.angles(version, cos, sin),
+            position_embeddings=mla_transformers_layer.angles(version, cos, sin),
             attention_mask=mask,
         )
 

@@ -1,0 +1,50 @@
+"""SDPA with enable_gqa, by torch's composite kernel and no other."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from equivalence.backends.head_folding import group_size_of
+from equivalence.backends.torch_sdpa_gqa import DTYPES
+from equivalence.declaration import attention as declare
+
+
+@declare(
+    dtypes=DTYPES,
+    causal="upper_left",
+    head_order="grouped",
+    layout="BHSD",
+    profile="f32",
+    masked_rows="zeros",
+    hidden_nan="leaks",
+    deterministic=True,
+    gradients=True,
+    grouped=True,
+)
+def math(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """SDPA's composite kernel and no other: it copies key and value, and computes in float32.
+
+    query ``[B, H, Sq, D]``, key ``[B, Hkv, Skv, D]``, value ``[B, Hkv, Skv, Dv]`` ->
+    ``[B, H, Sq, Dv]``. Raises Unsupported where H is no multiple of Hkv.
+    """
+    group_size_of(query.shape[1], key.shape[1])
+    with sdpa_kernel(SDPBackend.MATH):
+        return functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attn_mask,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=True,
+        )
