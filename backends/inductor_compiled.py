@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from equivalence.backends import torch_flex_attention as eager_flex
+from equivalence.backends.flex_module import flex as flex_attention
 from equivalence.backends.head_folding import group_size_of
 from equivalence.backends.torch_repeat_kv import attention as repeat_kv
 from equivalence.case import AttentionCase
@@ -30,7 +30,7 @@ FACTS: Final[dict[str, Any]] = {
 
 @cache
 def _compiled(which: str) -> Any:
-    function = repeat_kv if which == "repeat_kv" else eager_flex.flex.flex_attention
+    function = repeat_kv if which == "repeat_kv" else flex_attention.flex_attention
     return torch.compile(function, dynamic=False)
 
 
@@ -86,7 +86,7 @@ def flex(
         def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return q + (kv_len - q_len) >= k
 
-        block_mask = eager_flex.flex.create_block_mask(
+        block_mask = flex_attention.create_block_mask(
             seen, batch_size, num_heads, q_len, kv_len, device="cpu"
         )
     with torch.no_grad():

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from equivalence.backends.torch_masking import default_scale, hidden_keys, softmax
 from equivalence.declaration import mla as declare
-from equivalence.latent.case import MlaCase
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -22,7 +20,7 @@ def absorbed_query(query_content: Tensor, query_rotary: Tensor, w_uk: Tensor) ->
     return torch.cat([query_content @ w_uk, query_rotary], dim=-1)
 
 
-def _width(query_content: Tensor, query_rotary: Tensor) -> int:
+def width(query_content: Tensor, query_rotary: Tensor) -> int:
     """d + dR: absorption changes the length of the dot product, and not its scale."""
     return query_content.shape[-1] + query_rotary.shape[-1]
 
@@ -48,7 +46,7 @@ def attention(
     query = absorbed_query(query_content, query_rotary, w_uk)
     cache = torch.cat([latent, key_rotary], dim=-1)[:, None]
     scores = query @ cache.transpose(-2, -1)
-    scores = scores * default_scale(scale, _width(query_content, query_rotary))
+    scores = scores * default_scale(scale, width(query_content, query_rotary))
     hidden = hidden_keys(query.shape[2], latent.shape[1], is_causal=True, device=query.device)
     assert hidden is not None
     scores = scores.masked_fill(hidden, -torch.inf)
@@ -79,49 +77,10 @@ def q_fold(
     query = absorbed_query(query_content, query_rotary, w_uk).flatten(1, 2)
     cache = torch.cat([latent, key_rotary], dim=-1)
     scores = query @ cache.transpose(-2, -1)
-    scores = scores * default_scale(scale, _width(query_content, query_rotary))
+    scores = scores * default_scale(scale, width(query_content, query_rotary))
     hidden = hidden_keys(q_len, kv_len, is_causal=True, device=query.device)
     assert hidden is not None
     by_head = scores.view(batch_size, num_heads, q_len, kv_len).masked_fill(hidden, -torch.inf)
     probabilities = softmax(by_head, None, empty="zeros").to(query.dtype)
     sums = probabilities.flatten(1, 2) @ latent
     return sums.view(batch_size, num_heads, q_len, -1) @ w_uv.transpose(-2, -1)
-
-
-def sdpa_supports(case: MlaCase) -> bool | str:
-    """True, or why not: an empty cache has no mask that SDPA could broadcast."""
-    return "there is no token" if case.kv_len == 0 else True
-
-
-@declare(
-    dtypes=DTYPES,
-    causal="lower_right",
-    profile="flash",
-    masked_rows="zeros",
-    deterministic=True,
-    supports=sdpa_supports,
-)
-def sdpa(
-    query_content: Tensor,
-    query_rotary: Tensor,
-    latent: Tensor,
-    key_rotary: Tensor,
-    w_uk: Tensor,
-    w_uv: Tensor,
-    *,
-    scale: float | None = None,
-) -> Tensor:
-    """Absorbed, through SDPA with one key/value head, whose values are narrower than its keys."""
-    query = absorbed_query(query_content, query_rotary, w_uk)
-    cache = torch.cat([latent, key_rotary], dim=-1)[:, None]
-    hidden = hidden_keys(query.shape[2], latent.shape[1], is_causal=True, device=query.device)
-    assert hidden is not None
-    sums = functional.scaled_dot_product_attention(
-        query,
-        cache,
-        latent[:, None],
-        attn_mask=~hidden,
-        scale=default_scale(scale, _width(query_content, query_rotary)),
-        enable_gqa=True,
-    )
-    return sums @ w_uv.transpose(-2, -1)

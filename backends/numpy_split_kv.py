@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from equivalence.backends.numpy_visibility import near, weighted
 from equivalence.declaration import attention as declare
 from equivalence.dtypes import Array
 from equivalence.errors import Unsupported
@@ -86,16 +87,8 @@ def attention(
         values = value[:, reads, start:stop].astype(kind)
         position = np.arange(start, stop)
         behind = own[:, None, :, None] - position
-        keep = np.broadcast_to(
-            position < lengths[:, None, None, None], (batch_size, 1, q_len, stop - start)
-        )
-        if is_causal:
-            keep = keep & (behind >= 0)
-        if window is not None:
-            keep = keep & (behind >= 0) & (behind < window)
-        if window_size is not None:
-            left, right = window_size
-            keep = keep & ((left < 0) | (behind <= left)) & ((right < 0) | (-behind <= right))
+        in_use = np.broadcast_to(position < lengths[:, None, None, None], behind.shape)
+        keep = in_use & near(behind, is_causal, window, window_size)
         with np.errstate(invalid="ignore", over="ignore"):  # inf - inf of hidden or huge scores
             scores = factor * np.matmul(queries, keys.swapaxes(-1, -2))
             if softcap:
@@ -116,7 +109,7 @@ def attention(
             weights = np.exp(scores - base[..., None])
             shrink = np.exp(top - base)
         total = shrink * total + weights.sum(axis=-1)
-        summed = shrink[..., None] * summed + _weighted(weights, keep, values)
+        summed = shrink[..., None] * summed + weighted(weights, keep, values)
         top = new_top
 
     with np.errstate(divide="ignore"):
@@ -129,11 +122,3 @@ def attention(
         summed = shrink[..., None] * summed
     output = summed / np.where(total == 0, kind(1), total)[..., None]
     return output.astype(out_dtype), lse
-
-
-def _weighted(weights: Array, keep: Array, values: Array) -> Array:
-    """weights @ values, where the value of a hidden key is not looked at."""
-    if np.isfinite(values).all():
-        return np.asarray(weights @ values)
-    terms = np.where(keep[..., None], weights[..., None] * values[:, :, None], 0)
-    return np.asarray(terms.sum(axis=-2))

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from equivalence.backends.onnxruntime_gqa import group_query, packed
+from equivalence.backends.onnxruntime_gqa_node import group_query, packed
 from equivalence.caches.case import CacheCase
 from equivalence.declaration import kv_cache as declare
 from equivalence.dtypes import Array

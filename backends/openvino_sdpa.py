@@ -11,47 +11,15 @@ from torch import Tensor
 
 from equivalence.backends.head_folding import group_size_of
 from equivalence.backends.openvino_compiled import FORCED, Compiled
+from equivalence.backends.openvino_faults import LOWEST_OVERFLOWS, MASK_BY_HEAD, MEAN_IN_FLOAT64
 from equivalence.backends.sdpa_module import SdpaModule
 from equivalence.case import AttentionCase
 from equivalence.declaration import KnownFault
 from equivalence.declaration import attention as declare
 from equivalence.errors import Unsupported
-from equivalence.masks import Mask
 
 DTYPES: Final = ("float64", "float32", "float16", "bfloat16")
 NO_KEYS: Final = "no key at all gives whatever lies in memory"
-
-MASK_BY_HEAD: Final = KnownFault(
-    law="agrees-with-float64",
-    trouble="crash",
-    case=AttentionCase(group_size=2, kv_len=2, mask=Mask(axes="h", pattern="padding")),
-    where={"group_size": tuple(range(2, 129)), "mask.axes": ("h", "bh", "hq", "bhq")},
-    note=(
-        "OpenVINO 2026.4 converts enable_gqa with a mask that differs by head, and then raises "
-        "at every inference: heads are split in groups, and the mask is not"
-    ),
-)
-MEAN_IN_FLOAT64: Final = KnownFault(
-    law="masked-rows",
-    trouble="masked-rows",
-    case=AttentionCase(kv_len=2, dtype="float64", mask=Mask(empty_rows=1)),
-    where={"dtype": ("float64",)},
-    note=(
-        "OpenVINO 2026.4 computes a float64 model in float32 and clamps -inf to the lowest float32 "
-        "on the way: a row that sees no key is the mean of the values, and NaN in other formats"
-    ),
-)
-
-LOWEST_OVERFLOWS: Final = KnownFault(
-    law="agrees-with-float64",
-    trouble="non-finite",
-    case=AttentionCase(mask=Mask(form="float", hidden="finfo.min", empty_rows=1)),
-    where={"mask.hidden": ("finfo.min",)},
-    note=(
-        "OpenVINO 2026.4 in its default bfloat16 rounds a mask of the lowest float32 to -inf: a "
-        "row that is masked with it throughout is NaN, and the mean of the values in float32"
-    ),
-)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from equivalence.backends.openvino_compiled import FORCED, Compiled, Config
-from equivalence.backends.openvino_sdpa import MASK_BY_HEAD
+from equivalence.backends.openvino_faults import MASK_BY_HEAD
 from equivalence.converters.axes import DynamicShapes
 from equivalence.converters.case import ConverterCase
 from equivalence.declaration import KnownFault

@@ -1,4 +1,4 @@
-"""Rotary embeddings in torch: real numbers with either pairing, float64, and complex numbers."""
+"""Rotary embeddings in torch's real numbers, with either pairing, and in float64."""
 
 from __future__ import annotations
 
@@ -83,27 +83,6 @@ def float64_table(
     factor = attention_factor_of(scaling, attention_factor)
     cos, sin = angle.cos() * factor, angle.sin() * factor
     return _turned(x.double(), cos, sin, turning, interleaved).to(x.dtype)
-
-
-@declare(dtypes=FORMATS, profile="flash", pairing="interleaved", deterministic=True)
-def complex_numbers(
-    x: Tensor,
-    positions: Tensor,
-    *,
-    theta: float = 10_000.0,
-    rotary_dim: int | None = None,
-    scaling: Mapping[str, Any] | None = None,
-    attention_factor: float | None = None,
-) -> Tensor:
-    """Neighbouring channels as one complex number, times exp(i angle), as Llama's own code does."""
-    turning = x.shape[-1] if rotary_dim is None else rotary_dim
-    angle = angles(x, positions, theta=theta, rotary_dim=turning, scaling=scaling)
-    factor = attention_factor_of(scaling, attention_factor)
-    wide = x if x.dtype == torch.float64 else x.float()
-    moving = torch.view_as_complex(wide[..., :turning].unflatten(-1, (-1, 2)).contiguous())
-    turns = torch.polar(torch.full_like(angle, factor), angle)
-    moved = torch.view_as_real(moving * turns.to(moving.dtype)).flatten(-2)
-    return torch.cat((moved.to(x.dtype), x[..., turning:]), dim=-1)
 
 
 def _wide(

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from equivalence.backends.flex_module import flex, uncompiled
 from equivalence.backends.head_folding import group_size_of
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
-
-# `torch.nn.attention.flex_attention` names a function as well; this is the module.
-flex: Any = import_module("torch.nn.attention.flex_attention")
-
-
-@contextmanager
-def uncompiled() -> Iterator[None]:
-    """Torch's own switch that runs the definition directly: no dynamo, no warning."""
-    before = flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
-    flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
-    try:
-        yield
-    finally:
-        flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = before
 
 
 def supports(case: AttentionCase) -> bool | str:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from equivalence.backends.flex_module import uncompiled
 from equivalence.backends.known_callables import FLASH_LAUNDERS_NAN
-from equivalence.backends.torch_flex_attention import uncompiled
 from equivalence.backends.transformers_faults import EAGER, FLEX
 from equivalence.backends.transformers_layer import attend, supports
 from equivalence.declaration import attention as declare

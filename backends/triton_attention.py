@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from equivalence.backends.head_folding import group_size_of
-from equivalence.backends.triton_kernels import INTERPRETED, SPLITS, attend
+from equivalence.backends.triton_interpreter import INTERPRETED
+from equivalence.backends.triton_kernels import SPLITS, attend
 from equivalence.declaration import attention as declare
 from equivalence.declaration import mla as declare_mla
 from equivalence.errors import Unsupported

@@ -1,32 +1,15 @@
-"""Three Triton kernels for decoding: fused grouped attention, one slice of it, and the merge.
-
-Without a GPU they run in Triton's interpreter, which must be chosen before Triton is loaded.
-"""
+"""Two Triton kernels for decoding: grouped attention over a slice of the keys, and the merge."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from equivalence.errors import Unsupported
+from equivalence.backends.triton_interpreter import require_interpreter, tl, triton
 
-INTERPRETED: Final = not torch.cuda.is_available()
-if INTERPRETED and "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton: Any = importlib.import_module("triton")
-tl: Any = importlib.import_module("triton.language")
 SPLITS: Final = 4
-
-
-def require_interpreter() -> None:
-    """Raise Unsupported where Triton was loaded before the interpreter could be chosen."""
-    if INTERPRETED and not triton.knobs.runtime.interpret:
-        raise Unsupported("triton was loaded in this process before its interpreter was chosen")
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from equivalence.backends import mla_absorbed, mla_expanded, mla_folded, mla_split_kv
+from equivalence.backends import mla_absorbed, mla_expanded, mla_folded, mla_sdpa, mla_split_kv
 from equivalence.calling import LocalTarget
 from equivalence.compare import compare
 from equivalence.declaration import mla as declare
@@ -130,7 +130,7 @@ def implementations() -> Mapping[str, LocalTarget]:
         "expanded step": mla_expanded.step,
         "absorbed": mla_absorbed.attention,
         "absorbed, q-fold": mla_absorbed.q_fold,
-        "absorbed, sdpa": mla_absorbed.sdpa,
+        "absorbed, sdpa": mla_sdpa.sdpa,
         "folded into W_Q and W_O": mla_folded.attention,
         "split-KV": mla_split_kv.attention,
         "expanded, float32 inside": _wide(mla_expanded.full_sequence),

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equivalence.backends.rotary_tables import angles, attention_factor_of, frequencies
+from equivalence.backends.rotary_frequencies import frequencies
+from equivalence.backends.rotary_tables import angles, attention_factor_of
 from equivalence.errors import InvalidRequest
 from equivalence.rope.case import MEMORIES, VALUES, RotaryCase
 from equivalence.rope.scaling import ROPE_TYPES, RopeScaling

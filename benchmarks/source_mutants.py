@@ -26,6 +26,7 @@ PLACES: Final = (
     ("torch_q_fold", "torch_q_fold"),
     ("torch_repeat_kv", "torch_masking"),
     ("numpy_split_kv", "numpy_split_kv"),
+    ("numpy_split_kv", "numpy_visibility"),
 )
 QUICKEST: Final = ("agrees-with-float64", "masked-rows")
 STAGES: Final = (QUICKEST, None)

@@ -317,9 +317,9 @@ def test_flex_attention_neither_compiles_nor_leaves_its_switch_on():
     before = torch._dynamo.utils.counters["frames"].copy()
     assert target.call(attention_inputs(case)).status == "returned"  # warnings are errors here
     assert torch._dynamo.utils.counters["frames"] == before
-    from equivalence.backends import torch_flex_attention
+    from equivalence.backends import flex_module
 
-    assert torch_flex_attention.flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG is False
+    assert flex_module.flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG is False
 
 
 @pytest.mark.parametrize("order", ["grouped", "interleaved", (1, 0, 0, 0, 0, 0)])

@@ -2,7 +2,8 @@
 
 import torch
 
-from equivalence.backends.rotary_tables import angles, attention_factor_of, frequencies
+from equivalence.backends.rotary_frequencies import frequencies
+from equivalence.backends.rotary_tables import angles, attention_factor_of
 
 
 def turn(x, angle, factor=1.0, *, rotary_dim=None, interleaved=False):

@@ -36,6 +36,7 @@ IN_TORCH = (
     "equivalence.saved.coreml",
     "equivalence.timing.traced",
 )
+BACKEND_LINES = 125
 # What everything else stands on.
 CORE = (
     "equivalence.arrays",
@@ -156,6 +157,14 @@ def test_a_folder_reaches_neither_the_other_nor_what_judges(folder):
         if within(reached, *judges)
     }
     assert sorted(wrong) == []
+
+
+def test_a_backend_is_read_at_one_sitting():
+    """One runtime, or one way of asking it, in a file: what it shares has a file of its own."""
+    lines = {path.name: len(path.read_text("utf-8").splitlines())
+             for path in FOLDERS["equivalence.backends"].glob("*.py")}  # fmt: skip
+    assert len(lines) > 50
+    assert {name: count for name, count in lines.items() if count > BACKEND_LINES} == {}
 
 
 def test_nothing_imports_a_door():
