@@ -30,7 +30,6 @@ NAMED: Final = {
 INPUTS: Final = {
     "matmul": ("x", "y"),
     "conv": ("x", "weight", "bias"),
-    "attention": ("query", "key", "value", "attn_mask"),
     "update": ("x", "update", "place"),
     "elementwise": ("x", "y", "a", "b"),
 }
@@ -85,9 +84,8 @@ def kind_of(node: Node) -> str:
         case "Gather":
             return "gather" if node.numbers(1) is not None else "opaque"
         case "Attention":
-            # With three axes, or with a past, heads and tokens are put together inside.
-            whole = first is not None and len(first.shape) == 4 and node.value(4) is None
-            return "attention" if whole else "opaque"
+            ranked = first is not None and len(first.shape) in (3, 4)
+            return "attention" if ranked and node.value(2) is not None else "opaque"
     return NAMED.get(name, "opaque")
 
 

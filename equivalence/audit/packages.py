@@ -50,6 +50,8 @@ def open_package(path: str | Path, *, settle: bool = True) -> Package:
     path = Path(path)
     if path.suffix != OPENED:
         raise InvalidRequest(f"{path}: only {OPENED} holds a graph that can be read")
+    if path.is_file():
+        raise InvalidRequest(f"{path} is a file, and a package is a folder: was it unpacked whole?")
     if not path.is_dir():
         raise InvalidRequest(f"{path}: there is no such package")
     _require_items(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from equivalence.audit.graph import Graph, Op, Value, bits_of
+from equivalence.audit.onnx_attention import attended
 from equivalence.audit.onnx_kinds import Node, attributes_of, inputs_of, kind_of
 from equivalence.errors import InvalidRequest
 
@@ -123,7 +124,7 @@ class Reader:
                 kind=kind,
                 type=proto.op_type,
                 name=proto.name or proto.output[0],
-                inputs=inputs_of(node, kind),
+                inputs=attended(node) if kind == "attention" else inputs_of(node, kind),
                 outputs=outputs,
                 attributes=attributes_of(node, kind, outputs),
                 source=proto,

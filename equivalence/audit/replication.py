@@ -55,7 +55,8 @@ def replications_of(graph: Graph, sites: Sequence[Site]) -> list[Replication]:
             found[id(op)] = _replication(op, factor)
             found[id(op)].roles = [_role(op, sites)]
     places = {id(op): place for place, op in enumerate(graph.ops)}
-    return sorted(found.values(), key=lambda one: places[id(one.op)])
+    # What a fused operation does inside stands in no place of its own.
+    return sorted(found.values(), key=lambda one: places.get(id(one.op), len(places)))
 
 
 def _replication(op: Op, factor: int) -> Replication:

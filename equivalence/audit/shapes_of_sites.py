@@ -14,6 +14,7 @@ MEANS = {
     "replicated": "key/value heads are repeated",
     "folded": "query heads are folded into rows",
     "broadcast": "a product broadcasts key/value heads",
+    "fused": "one operation takes fewer key/value heads than query heads",
     "equal": "as many key/value heads as query heads",
 }
 
@@ -50,6 +51,8 @@ def shape_of(site: Site) -> SiteShape | None:
         if whole.elements == query.elements and whole.sizes[-3] > kv_heads:
             heads, order = whole.sizes[-3], _order(query, whole, kv_heads, batch)
             means = "broadcast" if not site.fused and _broadcasts(product) else "folded"
+            if site.fused and query.sizes[-3] == heads:
+                means = "fused"
     head_dim = _width(product, query)
     return SiteShape(
         batch_size=batch,
@@ -98,6 +101,12 @@ def _order(query: Value, whole: Value, kv_heads: int, batch: int) -> str:
     return "other"
 
 
+def _parts_heads(op: Op) -> bool:
+    """Whether a transposition makes heads of an axis further back: tokens stand there before it."""
+    perm = op.attributes.get("perm", ())
+    return op.kind == "transpose" and len(perm) == 4 and perm[1] % 4 != 1
+
+
 def _way(value: Value) -> Iterator[Value]:
     """A value and what it is a view, a cast or a multiple of."""
     while True:
@@ -106,6 +115,6 @@ def _way(value: Value) -> Iterator[Value]:
         if op is None or op.kind not in ("view", "transpose", "elementwise", "gather"):
             return
         data = [v for v in op.operands if not v.is_constant]
-        if len(data) != 1:
+        if len(data) != 1 or _parts_heads(op):
             return
         value = data[0]

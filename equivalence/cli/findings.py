@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from equivalence.findings import Finding
 
 
 def findings(
@@ -31,8 +34,9 @@ def findings(
       equivalence findings torch-nan-key-becomes-zero --script > report.py
       equivalence findings --quick --json -
 
-    Exit code 0: each is as the register says, or its runtime is not installed. 1: one is fixed, or
-    shows something else, and its entry is out of date. 2: the request was wrong.
+    Exit code 0: each that could run is as the register says. 1: one is fixed, or shows something
+    else, and its entry is out of date; or none could run. 2: the request was wrong, or the runtime
+    of one that was named is not installed.
     """
     from equivalence.cli.destination import require_writable, stdout_kept_for, write_whole
     from equivalence.cli.exits import BROKEN, HELD
@@ -74,9 +78,26 @@ def findings(
         out_of_date = [row["name"] for row in rows if not row.get("as_recorded", True)]
         if out_of_date:
             printer.lines([("broken", f"out of date: {', '.join(out_of_date)}")])
+        absent = [finding for finding, row in zip(chosen, rows, strict=True)
+                  if row.get("status") == "not installed"]  # fmt: skip
+        if not rows:
+            printer.lines([("broken", "nothing ran: each of these takes more than --quick allows")])
+        if absent and not name:
+            some = len(absent) < len(rows)
+            text = f"{len(absent)} of {len(rows)} could not run: their runtime is not installed"
+            printer.lines([("quiet" if some else "broken", text)])
     if json is not None:
         write_whole("--json", json, _as_json(rows))
-    return BROKEN if out_of_date else HELD
+    if absent and name:
+        from equivalence.errors import InvalidRequest
+
+        raise InvalidRequest("; ".join(f"{one.name}: {_missing(one)}" for one in absent))
+    nothing_ran = not list_only and len(absent) == len(rows)
+    return BROKEN if out_of_date or nothing_ran else HELD
+
+
+def _missing(finding: Finding) -> str:
+    return f"{finding.installed()} not installed: pip install {' '.join(finding.runtime)}"
 
 
 def _style(word: str) -> str:

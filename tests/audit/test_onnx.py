@@ -155,6 +155,97 @@ def test_the_fused_operator_matches_heads_inside():
     assert account.conditions["target"] == "opset23"
 
 
+def fused(inputs, dtype=TensorProto.FLOAT16, nodes=(), constants=(), names=(), **attributes):
+    """One Attention, its inputs by the names that the operator gives them."""
+    given = list(names or inputs)
+    outputs = ["output", "present_key", "present_value"][: 3 if len(given) > 4 else 1]
+    attention = helper.make_node("Attention", given, outputs, **attributes)
+    graph = helper.make_graph(
+        [*nodes, attention],
+        "fused",
+        [helper.make_tensor_value_info(n, dtype, s) for n, s in inputs.items() if n],
+        [helper.make_tensor_value_info(n, dtype, None) for n in outputs],
+        list(constants),
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    return account_of(read_onnx(made), name="fused")
+
+
+PACKED = {
+    "query": [1, 3, HEADS * WIDTH], "key": [1, 3, KV_HEADS * WIDTH], "value": [1, 3, KV_HEADS * 8],
+}  # fmt: skip
+PAST = {"": [], "past_key": [1, KV_HEADS, 5, WIDTH], "past_value": [1, KV_HEADS, 5, 8]}
+COUNTS = {"q_num_heads": HEADS, "kv_num_heads": KV_HEADS}
+
+
+def test_the_fused_operator_parts_heads_itself():
+    account = fused(PACKED, **COUNTS)
+    (shape,) = account.shapes
+    assert (shape.num_heads, shape.num_kv_heads, shape.q_len, shape.kv_len) == (4, 2, 3, 3)
+    assert (shape.head_dim, shape.means, shape.order) == (WIDTH, "fused", "grouped")
+    assert account.macs == HEADS * 3 * 3 * (WIDTH + 8)
+    assert not account.undecided
+    assert account.histogram == {"Attention": 1}
+    assert not account.rearranged
+
+
+def test_a_past_is_attended_and_written_anew():
+    account = fused({**PACKED, **PAST}, **COUNTS)
+    (shape,) = account.shapes
+    assert (shape.q_len, shape.kv_len, shape.num_kv_heads) == (3, 8, 2)
+    assert account.macs == HEADS * 3 * 8 * (WIDTH + 8)
+    # the output, and both caches with all their tokens
+    assert account.flow.written == 2 * (3 * HEADS * 8 + KV_HEADS * 8 * (WIDTH + 8))
+    assert not account.undecided
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_heads_repeated_before_the_fused_operator_are_found_through_what_it_does_inside(past):
+    whole = {"query": [1, HEADS, 1, WIDTH], "key": [1, KV_HEADS, 1, WIDTH]}
+    whole["value"] = whole["key"]
+    cache = {f"past_{n}": [1, KV_HEADS, LENGTH, WIDTH] for n in ("key", "value")} if past else {}
+    repeats = ["key", "value", *cache]
+    names = ["query", "all_key", "all_value", "", "all_past_key", "all_past_value"]
+    account = fused(
+        {**whole, **cache},
+        nodes=[helper.make_node("Gather", [n, "order"], [f"all_{n}"], axis=1) for n in repeats],
+        constants=[constant("order", [0, 0, 1, 1])],
+        names=names if past else names[:3],
+    )  # fmt: skip
+    assert [one.op.type for one in account.of_heads] == ["Gather"] * len(repeats)
+    assert {one.order for one in account.of_heads} == {"grouped"}
+    assert account.shapes[0].means == "replicated"
+
+
+def test_copies_are_followed_where_heads_are_parted_inside():
+    width = KV_HEADS * WIDTH
+    account = fused(
+        {"query": [1, 1, HEADS * WIDTH], "key": [1, 1, width], "value": [1, 1, width]},
+        nodes=[helper.make_node("Concat", [n, n], [f"all_{n}"], axis=2) for n in ("key", "value")],
+        names=["query", "all_key", "all_value"],
+        q_num_heads=HEADS,
+        kv_num_heads=HEADS,
+    )  # fmt: skip
+    assert [one.op.type for one in account.of_heads] == ["Concat", "Concat"]
+    assert {one.order for one in account.of_heads} == {"interleaved"}
+
+
+def test_tokens_that_stand_before_heads_are_not_counted_as_heads():
+    shapes = {"query": HEADS, "key": KV_HEADS, "value": KV_HEADS}
+    nodes, constants = [], []
+    for name, heads in shapes.items():
+        constants.append(constant(f"parted_{name}", [1, LENGTH, heads, WIDTH]))
+        nodes.append(helper.make_node("Reshape", [name, f"parted_{name}"], [f"by_head_{name}"]))
+        nodes.append(
+            helper.make_node("Transpose", [f"by_head_{name}"], [f"h_{name}"], perm=[0, 2, 1, 3])
+        )
+    inputs = {name: [1, LENGTH, heads * WIDTH] for name, heads in shapes.items()}
+    account = fused(inputs, nodes=nodes, constants=constants, names=[f"h_{n}" for n in shapes])
+    (shape,) = account.shapes
+    assert LENGTH > HEADS
+    assert (shape.num_heads, shape.q_len, shape.means) == (HEADS, LENGTH, "fused")
+
+
 def test_the_command_audits_a_file(tmp_path, capsys):
     path = tmp_path / "model.onnx"
     save(model("tile"), path)

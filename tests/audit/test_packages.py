@@ -90,9 +90,14 @@ def test_a_damaged_package_gets_one_line(
     assert "damaged.mlpackage" in err
 
 
-def test_what_is_not_there_or_not_a_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_or_not_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("zipped.mlpackage").write_bytes(b"PK")
     for name, said in (
         ("missing.mlpackage", "there is no such package"),
+        ("zipped.mlpackage", "zipped.mlpackage is a file, and a package is a folder"),
         ("old.mlmodel", "only .mlpackage holds a graph"),
     ):
         assert run(["audit", name]) == 2

@@ -49,7 +49,24 @@ def listed(monkeypatch: pytest.MonkeyPatch):
 def test_all_as_recorded(listed, capsys):
     listed(one="1", two="absent")
     assert run(["findings"]) == 0
-    assert "still so       one (hypothesis " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "still so       one (hypothesis " in said
+    assert said.splitlines()[-1] == "1 of 2 could not run: their runtime is not installed"
+
+
+def test_one_that_was_named_and_cannot_run_is_not_green(listed, capsys):
+    listed(one="1", two="absent")
+    assert run(["findings", "one", "two"]) == 2
+    printed = capsys.readouterr()
+    assert "still so       one (hypothesis " in printed.out
+    assert printed.err == "equivalence: two: no-such not installed: pip install no-such\n"
+    assert run(["findings", "two", "--list"]) == 0
+
+
+def test_nothing_that_could_run_is_not_green(listed, capsys):
+    listed(one="absent", two="absent")
+    assert run(["findings"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("2 of 2 could not run")
 
 
 def test_a_fix_fails_the_run(listed, capsys):
