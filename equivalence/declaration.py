@@ -73,7 +73,9 @@ class Declaration:
     the format in which its angles and tables are computed (float32 unless declared).
     grouped: grouped heads are meant to work, so refusing them all is a failure.
     evicts: "oldest" when a full cache forgets its oldest tokens. quantised: "int8" when a cache
-    keeps 8-bit numbers, with a step for each batch row and head, or finer ones.
+    keeps 8-bit numbers, with a step for each batch row and head, or finer ones. latent: a cache
+    keeps one latent and one rotary key a token for all heads (MLA); True for any widths, or the
+    (latent_dim, rope_dim) that it takes.
     dynamic: other shapes than the example's are meant to work (of a converter; so are the next).
     costly: each new shape costs a compilation, so few are tried and drawn.
     routes, targets, compressions: the values that its options ``route``, ``target`` and
@@ -105,6 +107,7 @@ class Declaration:
     tables: str | None = None
     evicts: str | None = None
     quantised: str | None = None
+    latent: bool | tuple[int, int] | None = None
     dynamic: bool | None = None
     costly: bool | None = None
     routes: tuple[str, ...] | None = None
@@ -134,6 +137,10 @@ class Declaration:
                 value is None or value in allowed,
                 f"declared {name}={value!r} is not one of {', '.join(allowed)}",
             )
+        require(
+            self.latent is None or isinstance(self.latent, bool) or _are_widths(self.latent),
+            f"declared latent={self.latent!r} is neither true nor (latent_dim, rope_dim)",
+        )
         for dtype in self.dtypes or ():
             require(dtype in DTYPES, f"declared dtype {dtype!r} is not one of {', '.join(DTYPES)}")
 
@@ -150,7 +157,17 @@ class Declaration:
                 changes[name] = (value,)
             elif value is not None:
                 changes[name] = tuple(value)
+        if isinstance(changes.get("latent"), list):
+            changes["latent"] = tuple(changes["latent"])
         return replace(self, **changes)
+
+
+def _are_widths(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(type(width) is int and width > 0 for width in value)
+    )
 
 
 def attention(**facts: Any) -> Callable[[F], F]:

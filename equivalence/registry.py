@@ -313,6 +313,7 @@ OURS: Final = (
     _ours("cache.preallocated", "cache_preallocated:cache", kind="kv_cache"),
     _ours("cache.ring", "cache_ring:cache", kind="kv_cache"),
     _ours("cache.paged", "cache_paged:cache", kind="kv_cache"),
+    _ours("cache.latent", "cache_latent:cache", kind="kv_cache"),
     _ours("cache.int8_per_head", "cache_int8:per_head", kind="kv_cache"),
     _ours("cache.int8_per_channel", "cache_int8:per_channel", kind="kv_cache"),
     _ours("cache.int8_blocks", "cache_int8_blocks:cache", kind="kv_cache"),

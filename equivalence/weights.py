@@ -43,7 +43,7 @@ def read_weights(subject: PiecewiseSubject, inputs: Any) -> list[Weights] | None
         value = np.zeros((count, width))
         chosen = np.arange(start, min(start + width, count))
         value[chosen, chosen - start] = 1.0
-        probe = inputs.but(key=np.zeros_like(inputs.key), value=value.reshape(*slots, width))
+        probe = inputs.without_scores().but(value=value.reshape(*slots, width))
         outcome = subject.call_again(probe)
         if subject.unusable(probe, outcome) is not None:
             return None

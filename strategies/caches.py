@@ -13,6 +13,7 @@ from equivalence.errors import InvalidRequest
 from equivalence.strategies.packed import UNSEEDED, long, model_or_small_heads, mostly_long
 
 MANY: Final = 16
+CONTENT_DIMS: Final = (1, 2, 3, 5, 16, 128)  # they set the scale alone
 EDGES: Final = (4, 8, 16, 32, 64)  # of pages and blocks; a length may end one before, at or after
 LONGEST_OF_WIDE: Final = 40  # tokens, where head_dim is that of a model
 MOST_SINGLE: Final = 24  # appends of one token at the beginning, where there are no others
@@ -25,13 +26,12 @@ def cache_cases(domain: CacheDomain | None = None) -> st.SearchStrategy[CacheCas
 
 @st.composite
 def _cases(draw: st.DrawFn, domain: CacheDomain) -> CacheCase:
-    num_kv_heads, group_size, head_dim = draw(model_or_small_heads(domain))
+    heads = draw(_heads(domain))
+    wide = max(heads["head_dim"], heads.get("latent_dim", 0)) >= 64
     fields: dict[str, Any] = {
-        "num_kv_heads": num_kv_heads,
-        "group_size": group_size,
-        "head_dim": head_dim,
+        **heads,
         "batch_size": draw(_rows(domain)),
-        "max_len": draw(_rooms(domain, short=head_dim >= 64)),
+        "max_len": draw(_rooms(domain, short=wide)),
         "dtype": draw(st.sampled_from(domain.dtypes)),
         "values": draw(st.sampled_from(domain.values)),
     }
@@ -56,6 +56,21 @@ def _cases(draw: st.DrawFn, domain: CacheDomain) -> CacheCase:
     if domain.evicts and not _fits(program, **sizes):
         fields["evicts"] = True
     return CacheCase(**fields)
+
+
+@st.composite
+def _heads(draw: st.DrawFn, domain: CacheDomain) -> dict[str, int]:
+    """The heads and their widths; of a cache of latents, those of what it keeps too."""
+    if domain.latents is None:
+        num_kv_heads, group_size, head_dim = draw(model_or_small_heads(domain))
+        return {"num_kv_heads": num_kv_heads, "group_size": group_size, "head_dim": head_dim}
+    latent_dim, rope_dim = draw(st.sampled_from(domain.latents))
+    return {
+        "group_size": draw(st.integers(*domain.group_size)),
+        "head_dim": draw(st.sampled_from(domain.head_dims or CONTENT_DIMS)),
+        "latent_dim": latent_dim,
+        "rope_dim": rope_dim,
+    }
 
 
 def _at_once(program: Program) -> Program:

@@ -7,6 +7,11 @@ the same shape; grouped heads, scale head_dim ** -0.5, lower-right causal over w
 behind the end, when rows differ). ``truncate(length)``, ``reorder(batch_index)``, ``fork()``,
 ``append(..., lengths=)`` and ``nbytes`` are used where present. A factory is given the
 arguments that it takes; dtype is a torch (or numpy) dtype.
+
+One that is declared ``latent`` is told ``latent_dim`` and ``rope_dim`` as well, and has
+``append(latent, key_rotary)`` (``[B, n, dc]`` and ``[B, n, dR]``, what one token keeps for all
+heads) and ``attend(query)`` (``[B, H, q, dc + dR]``, W_UK absorbed, rotary part last -> ``[B, H, q,
+dc]``, scale (head_dim + rope_dim) ** -0.5: absorption changes the width, and not the scale).
 """
 
 from __future__ import annotations
@@ -47,14 +52,14 @@ def call(target: LocalTarget, inputs: CacheInputs) -> Outcome:
 
 def _run(target: LocalTarget, inputs: CacheInputs, extras: dict[str, Array]) -> Outcome:
     declared = target.declaration
-    sizes = {
-        "batch_size": inputs.batch_size,
-        "num_kv_heads": inputs.key.shape[1],
-        "head_dim": inputs.key.shape[3],
-        "max_len": inputs.max_len,
-    }
-    made = target.function(**factory_arguments(target.function, declared, sizes, inputs.dtype))
-    live = LiveCache(cache=made, arrays=declared.arrays, device=declared.device)
+    given = factory_arguments(target.function, declared, inputs.sizes, inputs.dtype)
+    latent = inputs.content_dim is not None
+    live = LiveCache(
+        cache=target.function(**given),
+        arrays=declared.arrays,
+        device=declared.device,
+        latent=latent,
+    )
     query, key, value = (stored(x, inputs.dtype) for x in (inputs.query, inputs.key, inputs.value))
     token = asked = 0
     answers: list[Array] = []
@@ -73,8 +78,9 @@ def _run(target: LocalTarget, inputs: CacheInputs, extras: dict[str, Array]) -> 
             found = live.attend(part)
             if found is None:
                 return Outcome(status="returned", text=f"operation {step} returned no array")
-            if found[0].shape != part.shape:
-                text = f"operation {step} returned {list(found[0].shape)}, not {list(part.shape)}"
+            wanted = (*part.shape[:3], inputs.output_shape[-1])
+            if found[0].shape != wanted:
+                text = f"operation {step} returned {list(found[0].shape)}, not {list(wanted)}"
                 return Outcome(status="returned", text=text)
             answers.append(found[0].copy())
             dtype = found[1] if found[1] != inputs.dtype else dtype

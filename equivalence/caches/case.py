@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from equivalence.accounting import kv_elements_per_token, mla_elements_per_token
 from equivalence.caches.program import Operation, Program, State, mended, states
 from equivalence.case import VALUES
 from equivalence.dtypes import format_of
@@ -22,6 +23,9 @@ class CacheCase:
     """A program for a key/value cache (see ``equivalence.caches.program``).
 
     program: its operations, all of which must make sense in their place.
+    latent_dim: None, or a cache of latents (MLA): each token is one latent and one rotary key of
+    rope_dim channels, shared by all heads, and head_dim is the width of a content query before W_UK
+    is absorbed.
     evicts: a full cache forgets its oldest tokens; otherwise the program never exceeds max_len.
     values, magnitude and seed make the numbers, as in ``AttentionCase``.
     Refuses any field out of its range, and a program that makes no sense.
@@ -31,6 +35,8 @@ class CacheCase:
     num_kv_heads: int = 1
     group_size: int = 1
     head_dim: int = 1
+    latent_dim: int | None = None
+    rope_dim: int = 2
     max_len: int = 1
     evicts: bool = False
     program: tuple[tuple[Any, ...], ...] = SHORTEST
@@ -44,6 +50,15 @@ class CacheCase:
     def __post_init__(self) -> None:
         for name in ("batch_size", "num_kv_heads", "group_size", "head_dim", "max_len"):
             require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+        require(
+            self.latent_dim is None or (self.latent_dim >= 1 and self.num_kv_heads == 1),
+            f"latent_dim={self.latent_dim} must be at least 1, and num_kv_heads="
+            f"{self.num_kv_heads} then 1",
+        )
+        require(
+            self.rope_dim >= 2 and self.rope_dim % 2 == 0,
+            f"rope_dim={self.rope_dim} must be even and at least 2: channels are rotated in pairs",
+        )
         format_of(self.dtype)
         require(self.values in VALUES, f"values={self.values!r} is not one of {VALUES}")
         for operation in self.program:
@@ -57,6 +72,13 @@ class CacheCase:
     def num_heads(self) -> int:
         """The number of query heads."""
         return self.num_kv_heads * self.group_size
+
+    @property
+    def elements_per_token(self) -> int:
+        """How many numbers a cache keeps for each token of a row: latent_dim + rope_dim of MLA."""
+        if self.latent_dim is not None:
+            return mla_elements_per_token(latent_dim=self.latent_dim, rope_dim=self.rope_dim)
+        return kv_elements_per_token(num_kv_heads=self.num_kv_heads, head_dim=self.head_dim)
 
     @property
     def states(self) -> tuple[State, ...]:

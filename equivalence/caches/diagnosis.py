@@ -8,6 +8,7 @@ import numpy as np
 
 from equivalence.caches.case import CacheCase
 from equivalence.caches.inputs import CacheInputs
+from equivalence.caches.latent_diagnosis import mistaken_latent
 from equivalence.caches.subject import CacheSubject
 from equivalence.packed.diagnosis import (
     DIRECT,
@@ -49,6 +50,9 @@ def diagnose(subject: CacheSubject, law: str, case: CacheCase, trouble: Trouble)
     inputs = subject.inputs(case)
     if varies(subject, inputs):
         return Diagnosis(kind="determinism", text=f"{trouble.text}; a repeat gives other bits")
+    in_latents = mistaken_latent(subject, case)
+    if in_latents is not None:
+        return in_latents
     found = read_weights(subject, inputs)
     odd = None if found is None else first_odd(found)
     quantised = subject.declared.quantised is not None

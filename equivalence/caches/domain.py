@@ -17,6 +17,7 @@ class CacheDomain:
     many_rows: now and then up to 16. max_lens: the only capacities that are taken.
     words: the operations that the cache has. ragged: ``append(..., lengths=)``. chunks: several
     tokens in one append; several_queries: in one attend. operations: how many are drawn at most.
+    latents: the (latent_dim, rope_dim) of a cache of latents, None for one of keys and values.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -32,6 +33,7 @@ class CacheDomain:
     ragged: bool = True
     chunks: bool = True
     several_queries: bool = True
+    latents: tuple[tuple[int, int], ...] | None = None
     operations: int = 12
     values: tuple[str, ...] = VALUES
     magnitudes: tuple[float, ...] = (1.0, 0.1, 3.0, 10.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.piecewise import Piece
 
+# Families of numbers whose point is in the values: latents are made of these, else of the keys.
+TOLD_BY_VALUE: Final = ("zero", "ramp", "steps", "one_hot")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # hashed by identity
 class CacheInputs:
@@ -22,6 +25,9 @@ class CacheInputs:
 
     query ``[B, H, Q, D]``, key and value ``[B, Hkv, T, D]``: all queries and tokens that the
     program uses, in order. The output is ``[B, H, Q, D]``, the answers one after the other.
+    content_dim: None, or of a cache of latents the head_dim that its scale counts; then key holds
+    the rotary keys ``[B, 1, T, dR]``, value the latents ``[B, 1, T, dc]``, a query is ``dc + dR``
+    wide, and what it is held against is an entry of both.
     poisoned: memory that the cache allocates without a value holds NaN.
     overflowing: the last operation appends past max_len.
     """
@@ -34,6 +40,7 @@ class CacheInputs:
     evicts: bool
     kv_head_of: Array
     dtype: str
+    content_dim: int | None = None
     poisoned: bool = False
     overflowing: bool = False
 
@@ -49,6 +56,27 @@ class CacheInputs:
         """Whose token lies at a place, in words."""
         row, token = divmod(place, self.key.shape[2])
         return f"token {token} of row {row}"
+
+    def without_scores(self) -> Self:
+        """The same inputs with every score zero, whatever the values are."""
+        silenced = self.but(key=np.zeros_like(self.key))
+        if self.content_dim is None:
+            return silenced
+        return silenced.but(query=np.zeros_like(self.query))  # a latent is a key as well
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What a factory is told: its sizes by name."""
+        sizes = {"batch_size": self.batch_size, "num_kv_heads": int(self.key.shape[1])}
+        if self.content_dim is None:
+            return {**sizes, "head_dim": int(self.key.shape[3]), "max_len": self.max_len}
+        return {
+            **sizes,
+            "head_dim": self.content_dim,
+            "latent_dim": int(self.value.shape[3]),
+            "rope_dim": int(self.key.shape[3]),
+            "max_len": self.max_len,
+        }
 
     @property
     def batch_size(self) -> int:
@@ -96,6 +124,9 @@ class CacheInputs:
             seen = np.abs(np.nan_to_num(getattr(self, name)[:, :, : state.tokens]))
             tallest = seen.max(axis=(2, 3), initial=0.0)
             found[name] = np.broadcast_to(tallest.max(0), tallest.shape) if mixed else tallest
+        if self.content_dim is not None:  # one entry, which may have one step
+            both = np.maximum(found["key"], found["value"])
+            found = {"key": both, "value": both}
         return found
 
     def kept_by(self, piece_number: int) -> State:
@@ -116,6 +147,10 @@ class CacheInputs:
         # [B, L, Hkv, D] -> [B, Hkv, L, D]
         key = self.key[source, :, token].swapaxes(1, 2)
         value = self.value[source, :, token].swapaxes(1, 2)
+        scale = None
+        if self.content_dim is not None:
+            scale = float(self.content_dim + key.shape[-1]) ** -0.5
+            key = np.concatenate([value, key], axis=-1)
         return AttentionInputs(
             query=self.query[:, :, queries],
             key=key,
@@ -123,6 +158,7 @@ class CacheInputs:
             kv_head_of=self.kv_head_of,
             dtype=self.dtype,
             causal="lower_right",
+            scale=scale,
             kv_lengths=lengths if ragged else None,
         )
 
@@ -139,6 +175,7 @@ def _columns(output: Array, columns: slice) -> Array:
 def cache_inputs(case: CacheCase) -> CacheInputs:
     """The numbers of ``case``; the same case always gives the same ones."""
     last = case.states[-1]
+    width = case.head_dim if case.latent_dim is None else case.latent_dim + case.rope_dim
     numbers = attention_inputs(
         AttentionCase(
             batch_size=case.batch_size,
@@ -146,20 +183,26 @@ def cache_inputs(case: CacheCase) -> CacheInputs:
             group_size=case.group_size,
             q_len=last.queries,
             kv_len=last.tokens,
-            head_dim=case.head_dim,
+            head_dim=width,
+            value_head_dim=case.latent_dim,
             dtype=case.dtype,
             values=case.values,
             magnitude=case.magnitude,
             seed=case.seed,
         )
     )
+    key, value = numbers.key, numbers.value
+    if case.latent_dim is not None:
+        latent, key = np.split(key, [case.latent_dim], axis=-1)
+        value = value if case.values in TOLD_BY_VALUE else latent
     return CacheInputs(
         query=numbers.query,
-        key=numbers.key,
-        value=numbers.value,
+        key=key,
+        value=value,
         program=case.program,
         max_len=case.max_len,
         evicts=case.evicts,
         kv_head_of=numbers.kv_head_of,
         dtype=case.dtype,
+        content_dim=None if case.latent_dim is None else case.head_dim,
     )

@@ -48,12 +48,14 @@ def _native_dtype(dtype: str, arrays: str) -> Any:
 class LiveCache:
     """A cache, the one put aside, and whatever they were seen to do.
 
-    ``mutated`` collects the operands that were written to.
+    ``mutated`` collects the operands that were written to. latent: it is given the latents
+    ``[B, n, dc]`` (the values) and the rotary keys ``[B, n, dR]``, in this order.
     """
 
     cache: Any
     arrays: str
     device: str
+    latent: bool = False
     aside: Any = None
     mutated: set[str] = field(default_factory=set)
 
@@ -65,8 +67,11 @@ class LiveCache:
             if not _takes(method, "lengths"):
                 raise Unsupported("append takes no lengths")
             more["lengths"] = self._native(np.asarray(lengths, np.int64))
-        with self._watched(key=key, value=value) as (native_key, native_value):
-            self.cache.append(native_key, native_value, **more)
+        operands = {"key": key, "value": value}
+        if self.latent:
+            operands = {"latent": value[:, 0], "key_rotary": key[:, 0]}
+        with self._watched(**operands) as (first, second):
+            self.cache.append(first, second, **more)
 
     def attend(self, query: Array) -> tuple[Array, str] | None:
         """The answer to ``query`` ``[B, H, q, D]`` and its dtype; None for no array."""

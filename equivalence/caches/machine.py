@@ -49,8 +49,15 @@ def cache_machine(
         raise ValueError(f"no tiny program worked: {trials.not_exercised.get('anything')}")
     subject = CacheSubject(target, domain)
     evicts = target.declaration.evicts is not None
+    if domain.latents is not None:
+        num_kv_heads, group_size = 1, num_kv_heads * group_size
     heads = CacheCase(num_kv_heads=num_kv_heads, group_size=group_size).num_heads
     head_of = np.arange(heads) // group_size
+    # Of what is appended first and second (rotary keys and latents), and of a query.
+    widths, content_dim = (head_dim, head_dim, head_dim), None
+    if domain.latents is not None:
+        latent_dim, rope_dim = max(domain.latents)
+        widths, content_dim = (rope_dim, latent_dim, latent_dim + rope_dim), head_dim
     has = set(domain.words)
     ragged = domain.ragged and batch_size > 1 and not evicts
 
@@ -59,23 +66,35 @@ def cache_machine(
 
         def __init__(self) -> None:
             super().__init__()
-            sizes = {
-                "batch_size": batch_size,
-                "num_kv_heads": num_kv_heads,
-                "head_dim": head_dim,
-                "max_len": max_len,
-            }
             declared = target.declaration
-            made = factory(**factory_arguments(factory, declared, sizes, dtype))
-            self.live = LiveCache(cache=made, arrays=declared.arrays, device=declared.device)
             self.state = State.empty(batch_size)
             self.program: list[Operation] = []
             self.numbers = np.random.default_rng(0)
-            self.key = np.zeros((batch_size, num_kv_heads, 0, head_dim))
-            self.value = self.key
+            self.key = self._fresh(0, num_kv_heads, widths[0])
+            self.value = self._fresh(0, num_kv_heads, widths[1])
+            sizes = self._inputs(self._fresh(0, heads, widths[2])).sizes
+            self.live = LiveCache(
+                cache=factory(**factory_arguments(factory, declared, sizes, dtype)),
+                arrays=declared.arrays,
+                device=declared.device,
+                latent=content_dim is not None,
+            )
 
-        def _fresh(self, count: int, of: int) -> Array:
-            return rounded(self.numbers.normal(size=(batch_size, of, count, head_dim)), dtype)
+        def _fresh(self, count: int, of: int, width: int) -> Array:
+            return rounded(self.numbers.normal(size=(batch_size, of, count, width)), dtype)
+
+        def _inputs(self, query: Array) -> CacheInputs:
+            return CacheInputs(
+                query=query,
+                key=self.key,
+                value=self.value,
+                program=tuple(self.program),
+                max_len=max_len,
+                evicts=evicts,
+                kv_head_of=head_of,
+                dtype=dtype,
+                content_dim=content_dim,
+            )
 
         def _note(self, operation: Operation) -> None:
             self.state = self.state.after(operation, max_len=max_len, evicts=evicts)
@@ -95,7 +114,8 @@ def cache_machine(
 
         def _append(self, counts: list[int], lengths: tuple[int, ...] | None) -> None:
             count = max(counts)
-            key, value = self._fresh(count, num_kv_heads), self._fresh(count, num_kv_heads)
+            key = self._fresh(count, num_kv_heads, widths[0])
+            value = self._fresh(count, num_kv_heads, widths[1])
             self.key = np.concatenate([self.key, key], axis=2)
             self.value = np.concatenate([self.value, value], axis=2)
             self.live.append(stored(key, dtype), stored(value, dtype), lengths)
@@ -124,21 +144,11 @@ def cache_machine(
         def attend(self, count: int) -> None:
             """Compare an answer with float64 attention over what is kept."""
             count = min(count, min(self.state.lengths))
-            query = self._fresh(count, heads)
+            query = self._fresh(count, heads, widths[2])
             found = self.live.attend(stored(query, dtype))
             assert found is not None, f"attend returned no array after {tuple(self.program)}"
             self._note(("attend", count))
-            inputs = CacheInputs(
-                query=query,
-                key=self.key,
-                value=self.value,
-                program=(*self.program[:-1], ("attend", count)),
-                max_len=max_len,
-                evicts=evicts,
-                kv_head_of=head_of,
-                dtype=dtype,
-            )
-            piece = inputs.piece_at(slice(0, count), self.state, tuple(self.program))
+            piece = self._inputs(query).piece_at(slice(0, count), self.state, tuple(self.program))
             outcome = Outcome(status="returned", stored=found[0], dtype=found[1])
             verdict = subject.judge_piece(piece, outcome.output)
             assert verdict.trouble is None, f"{verdict.trouble} after {tuple(self.program)}"

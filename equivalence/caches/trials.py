@@ -19,6 +19,9 @@ FEATURES: Final = {
     "reorder": (("append", 1), ("reorder", 1, 0), ("attend", 1)),
     "fork": (("append", 1), ("fork",), ("append", 1), ("attend", 1)),
 }
+LATENTS: Final = ((1, 2), (2, 2), (3, 2), (4, 2), (8, 4), (16, 8), (32, 8), (64, 16), (512, 64))
+# Not those whose values are so large that scores of the same numbers are hard maxima.
+LATENT_VALUES: Final = ("ramp", "steps", "zero", "normal", "one_hot", "outliers", "peaky")
 QUANTISED_VALUES: Final = ("ramp", "steps", "zero", "normal", "offset", "one_hot", "equal_keys")
 
 
@@ -29,14 +32,26 @@ def try_cache(target: Target, dtypes: tuple[str, ...] | None = None) -> Trials:
     calls = TinyCalls(target, trials, cache_inputs)
     wanted = tuple(dtypes or declared.dtypes or DTYPES)
     base = calls.base(
-        CacheCase(head_dim=size, dtype=dtype, max_len=room, values="normal", batch_size=rows)
+        CacheCase(
+            latent_dim=latent,
+            rope_dim=rope,
+            head_dim=size,
+            dtype=dtype,
+            max_len=room,
+            values="normal",
+            batch_size=rows,
+        )
         for rows in (2, 1)
         for room in (4, 16, 256)
+        for latent, rope in _latents(target)
         for size in declared.head_dims or BASE_HEAD_DIMS
         for dtype in PREFERRED
         if dtype in wanted
     )
     if base is None:
+        text = trials.not_exercised.get("anything", "")
+        if "latent_dim" in text and declared.latent is None:
+            trials.not_exercised["anything"] = f"{text}; --declare latent=true gives it latents"
         return trials
     changes: dict[str, Any] = {
         "dtypes": calls.formats(base, wanted),
@@ -44,10 +59,20 @@ def try_cache(target: Target, dtypes: tuple[str, ...] | None = None) -> Trials:
         **_sizes(target, trials, calls, base),
         **_operations(calls, base),
     }
+    if base.latent_dim is not None:
+        changes["values"] = LATENT_VALUES
     if declared.quantised is not None:
         changes |= {"magnitudes": (1.0, 0.1, 3.0), "values": QUANTISED_VALUES}
     trials.domain = CacheDomain(**changes)
     return trials
+
+
+def _latents(target: Target) -> tuple[tuple[int | None, int], ...]:
+    """The latent_dim and rope_dim to be tried; (None, 2) for a cache of keys and values."""
+    declared = target.declaration.latent
+    if not declared:
+        return ((None, 2),)
+    return LATENTS if isinstance(declared, bool) else (declared,)
 
 
 def _sizes(target: Target, trials: Trials, calls: TinyCalls, base: CacheCase) -> dict[str, Any]:
@@ -56,11 +81,19 @@ def _sizes(target: Target, trials: Trials, calls: TinyCalls, base: CacheCase) ->
     sizes = calls.accepted("head_dim", {d: base.but(head_dim=d) for d in tried})
     if target.declaration.head_dims or len(sizes) < len(tried):
         changes["head_dims"] = sizes or (base.head_dim,)
+    if base.latent_dim is not None:
+        pairs = {pair: base.but(latent_dim=pair[0], rope_dim=pair[1]) for pair in _latents(target)}
+        changes["latents"] = calls.accepted("(latent_dim, rope_dim)", pairs)
+        changes["num_kv_heads"] = (1, 1)
     rooms = calls.accepted("max_len", {n: base.but(max_len=n) for n in MAX_LENS})
     if len(rooms) < len(MAX_LENS):
         changes["max_lens"] = tuple(n for n in rooms if n <= 32) or rooms[:1]
     if base.batch_size == 1:
         changes["batch_size"], changes["many_rows"] = (1, 1), False
+    if base.latent_dim is not None:
+        if not calls.works(base.but(group_size=2), "several query heads"):
+            changes["group_size"] = (1, 1)
+        return changes
     several = calls.works(base.but(num_kv_heads=2), "several heads")
     if not calls.works(base.but(num_kv_heads=2, group_size=2), "grouped heads"):
         shared = calls.works(base.but(group_size=2), "one kv head for all query heads")

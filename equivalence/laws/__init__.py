@@ -5,6 +5,7 @@ from __future__ import annotations
 # Importing a family registers its laws, in the order in which reports list them.
 from equivalence.laws import (  # noqa: F401
     agreement,
+    cache_bytes,
     cache_memory,
     caches,
     conduct,

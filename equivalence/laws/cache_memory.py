@@ -1,8 +1,6 @@
-"""Laws about the memory of a cache: what it forgot, never wrote, or says that it holds."""
+"""Laws about the memory of a cache: what it forgot, never wrote, or has no room for."""
 
 from __future__ import annotations
-
-from typing import Final
 
 import numpy as np
 
@@ -11,13 +9,11 @@ from equivalence.caches.domain import CacheDomain
 from equivalence.caches.inputs import CacheInputs
 from equivalence.caches.program import Program
 from equivalence.caches.subject import CacheSubject
-from equivalence.dtypes import Array, format_of, rounded
+from equivalence.dtypes import Array, rounded
 from equivalence.laws.alike import pieces_repeat, untouched, where_declared
 from equivalence.laws.caches import compared
 from equivalence.laws.law import law
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
-
-LARGEST_PAGE: Final = 256
 
 
 def _rolled_back(case: CacheCase, domain: CacheDomain) -> CacheCase | None:
@@ -145,36 +141,6 @@ def cache_unwritten_memory_does_not_matter(case: CacheCase, subject: CacheSubjec
     return compared(subject, inputs, other, "hidden-keys", than)
 
 
-@law("cache-bytes", kind="kv_cache")
-def cache_bytes(case: CacheCase, subject: CacheSubject) -> Verdict:
-    """nbytes is 2 * num_kv_heads * head_dim * width bytes for each token kept or given room."""
-    inputs = subject.inputs(case)
-    outcome = subject.call(inputs)
-    if outcome.status != "returned":
-        return INAPPLICABLE
-    last = len(case.program) - 1
-    found = outcome.extras.get(f"nbytes/{last}")
-    if found is None:
-        return INAPPLICABLE
-    quantised = subject.declared.quantised is not None
-    width = 1 if quantised else format_of(case.dtype).bits // 8
-    token = 2 * case.num_kv_heads * case.head_dim * width
-    kept = sum(case.states[last].lengths)
-    rounded_up = -(-case.max_len // LARGEST_PAGE) * LARGEST_PAGE
-    most = case.batch_size * rounded_up * token
-    held = int(found)
-    # A quantised cache holds its steps too, and they may come with every token.
-    most = 2 * most + 64 * case.batch_size * case.num_kv_heads * rounded_up if quantised else most
-    whole = quantised or held % token == 0
-    if whole and kept * token <= held <= most:
-        return HELD
-    text = (
-        f"nbytes={held} at the end; {kept} tokens of {token} bytes are kept, "
-        f"and there is room for {case.batch_size} x {case.max_len}"
-    )
-    return broken(Trouble(kind="bytes", text=text))
-
-
 @law("cache-inputs-are-not-modified", kind="kv_cache")
 def cache_inputs_are_not_modified(case: CacheCase, subject: CacheSubject) -> Verdict:
     """append and attend leave their arguments as they were."""
@@ -206,10 +172,13 @@ def cache_overflow_raises(case: CacheCase, subject: CacheSubject) -> Verdict:
     last = inputs.states[-1]
     room = case.max_len - max(last.lengths)
     filling: Program = (("append", 1),) * room
-    extra = np.zeros((*inputs.key.shape[:2], room + 1, inputs.key.shape[3]))
+    longer = [
+        np.concatenate([x, np.zeros((*x.shape[:2], room + 1, x.shape[3]))], axis=2)
+        for x in (inputs.key, inputs.value)
+    ]
     full = inputs.but(
-        key=np.concatenate([inputs.key, extra], axis=2),
-        value=np.concatenate([inputs.value, extra], axis=2),
+        key=longer[0],
+        value=longer[1],
         program=(*inputs.program, *filling, ("append", 1)),
         overflowing=True,
     )

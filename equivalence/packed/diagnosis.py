@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from equivalence.bounds import allowance
+from equivalence.inputs import AttentionInputs
 from equivalence.packed.case import PagedCase
 from equivalence.packed.inputs import PagedInputs
 from equivalence.piecewise import Piece, PiecewiseSubject
@@ -218,15 +219,16 @@ def other_scale(subject: PiecewiseSubject, inputs: Any) -> Diagnosis | None:
     }
     for name, scale in named.items():
         if scale != right and all(
-            _fits(subject, piece, outcome.output, scale) for piece in inputs.pieces
+            fits(subject, piece, outcome.output, piece.inputs.but(scale=scale))
+            for piece in inputs.pieces
         ):
             text = f"every answer is that of scale {scale:.4g} ({name}), expected {right:.4g}"
             return Diagnosis(kind="scale", text=text)
     return None
 
 
-def _fits(subject: PiecewiseSubject, piece: Piece, output: Any, scale: float) -> bool:
-    inputs = piece.inputs.but(scale=scale)
+def fits(subject: PiecewiseSubject, piece: Piece, output: Any, inputs: AttentionInputs) -> bool:
+    """Whether the piece of the whole ``output`` is float64 attention of other ``inputs``."""
     other = Piece(label="", inputs=inputs, take=piece.take, sequences=piece.sequences)
     allowed = allowance(inputs, other.exact, subject.profile(inputs.dtype)).allowed
     with np.errstate(invalid="ignore"):

@@ -79,6 +79,10 @@ class VarlenInputs:
             found.append(Piece(label=label, inputs=call, take=take, sequences=(i,)))
         return tuple(found)
 
+    def without_scores(self) -> Self:
+        """The same inputs with every score zero."""
+        return self.but(key=np.zeros_like(self.key))
+
     def but(self, **changes: Any) -> Self:
         """The same inputs with some fields changed."""
         return replace(self, **changes)
@@ -180,6 +184,10 @@ class PagedInputs:
             label = f"sequence {i} ({int(length)} keys)"
             found.append(Piece(label=label, inputs=call, take=take, sequences=(i,)))
         return tuple(found)
+
+    def without_scores(self) -> Self:
+        """The same inputs with every score zero."""
+        return self.but(key=np.zeros_like(self.key))
 
     def but(self, **changes: Any) -> Self:
         """The same inputs with some fields changed."""

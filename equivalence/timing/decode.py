@@ -125,6 +125,8 @@ def _refusal(plan: Plan, target: LocalTarget, entry: Entry) -> str:
         return f"is of kind {declared.kind}, and {plan.command} times {', '.join(KINDS)}"
     if declared.dtypes is not None and entry.dtype not in declared.dtypes:
         return f"takes no {entry.dtype}"
+    if declared.latent:
+        return "is a cache of latents, and they are timed by `equivalence time mla`"
     if plan.causal and declared.kind != "kv_cache" and "causal" not in target.options:
         return "has no causal option"
     if plan.causal and declared.causal == "upper_left" and sizes.q_len != sizes.kv_len:

@@ -7,7 +7,13 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from equivalence.backends import cache_int8, cache_paged, cache_preallocated, cache_ring
+from equivalence.backends import (
+    cache_int8,
+    cache_latent,
+    cache_paged,
+    cache_preallocated,
+    cache_ring,
+)
 from equivalence.caches.machine import cache_machine
 from tests.broken.cache_kernels import ChunkStartsAtZero, OffsetTwice, factory_of
 
@@ -25,8 +31,14 @@ QUICK = settings(
 
 @pytest.mark.parametrize(
     "factory",
-    [cache_preallocated.cache, cache_ring.cache, cache_paged.cache, cache_int8.per_head],
-    ids=["preallocated", "ring", "paged", "int8"],
+    [
+        cache_preallocated.cache,
+        cache_ring.cache,
+        cache_paged.cache,
+        cache_int8.per_head,
+        cache_latent.cache,
+    ],
+    ids=["preallocated", "ring", "paged", "int8", "latent"],
 )
 def test_fifty_steps_take_less_than_a_second(factory):
     machine = cache_machine(factory)

@@ -3,6 +3,7 @@
 import pytest
 
 from equivalence.caches.case import CacheCase
+from equivalence.caches.inputs import cache_inputs
 from equivalence.caches.program import mended, states
 from equivalence.errors import InvalidRequest
 from equivalence.replay import case_text, parse_case
@@ -60,6 +61,30 @@ def test_a_program_that_makes_no_sense_is_refused(program):
 def test_the_refusal_shows_the_numbers():
     with pytest.raises(InvalidRequest, match=r"\('append', 3\) after 2 tokens exceeds max_len=4"):
         CacheCase(max_len=4, program=(("append", 2), ("append", 3), ("attend", 1)))
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ({"latent_dim": 0}, "latent_dim=0 must be at least 1"),
+        ({"latent_dim": 4, "num_kv_heads": 2}, "num_kv_heads=2 then 1"),
+        ({"latent_dim": 4, "rope_dim": 3}, "rope_dim=3 must be even"),
+    ],
+)
+def test_widths_of_a_latent_that_make_no_sense_are_refused(widths, message):
+    with pytest.raises(InvalidRequest, match=message):
+        CacheCase(**widths)
+
+
+def test_a_token_of_a_latent_cache_is_one_latent_and_one_rotary_key():
+    case = CacheCase(latent_dim=512, rope_dim=64, head_dim=128, group_size=128)
+    assert case.elements_per_token == 576
+    inputs = cache_inputs(case)
+    (piece,) = inputs.pieces
+    assert piece.inputs.key.shape == (1, 1, 1, 576)
+    assert (piece.inputs.value == piece.inputs.key[..., :512]).all()
+    assert piece.inputs.scale_value == (128 + 64) ** -0.5
+    assert inputs.output_shape == (1, 128, 1, 512)
 
 
 def test_a_case_is_read_back():
