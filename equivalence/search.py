@@ -162,7 +162,7 @@ def size_of(case: Any) -> tuple[int, int, str]:
     """
     sizes = 1
     for name in SIZES:
-        sizes += getattr(case, name, 0)
+        sizes += getattr(case, name, 0) or 0  # None: not a width that the case has
     sizes += getattr(case, "value_head_dim", None) or 0
     text = repr(case)
     words = (

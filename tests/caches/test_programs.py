@@ -7,7 +7,7 @@ from equivalence.caches.inputs import cache_inputs
 from equivalence.caches.program import mended, states
 from equivalence.errors import InvalidRequest
 from equivalence.replay import case_text, parse_case
-from equivalence.search import polish
+from equivalence.search import polish, size_of
 
 
 def kept(program, *, batch_size=1, max_len=4, evicts=False):
@@ -120,3 +120,7 @@ def test_a_program_shrinks_to_the_steps_that_matter():
     assert uneven.batch_size == 2
     assert len(uneven.program) == 3
     assert uneven.max_len == 2
+
+
+def test_a_cache_without_latents_has_a_size():
+    assert size_of(CacheCase()) < size_of(CacheCase(latent_dim=1))
