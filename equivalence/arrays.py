@@ -30,7 +30,7 @@ def to_native(array: Array, *, arrays: str, device: str = "cpu") -> Any:
         case "mlx":
             import mlx.core as mx
 
-            if array.dtype.name == "bfloat16":
+            if array.dtype == numpy_dtype("bfloat16"):
                 return mx.array(array.astype(np.float32)).astype(mx.bfloat16)
             return mx.array(np.ascontiguousarray(array))
     raise InvalidRequest(f"arrays={arrays!r} is not one of torch, numpy, jax, mlx")
@@ -39,7 +39,7 @@ def to_native(array: Array, *, arrays: str, device: str = "cpu") -> Any:
 def _to_torch(array: Array, device: str) -> Any:
     import torch
 
-    if array.dtype.name == "bfloat16":
+    if array.dtype == numpy_dtype("bfloat16"):
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array)

@@ -8,7 +8,7 @@ storage and accumulator, ``eta`` half the smallest subnormal, ``tau`` where accu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class Allowance:
     furthest: Array
     natural: Array
     in_domain: Array
+
+    def at(self, rows: Any) -> Allowance:
+        """The same for a part of the output: ``rows`` indexes ``[B, H, Sq]``."""
+        return Allowance(
+            allowed=self.allowed[rows],
+            furthest=self.furthest[rows],
+            natural=self.natural[rows],
+            in_domain=self.in_domain[rows],
+        )
 
 
 def score_error(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:

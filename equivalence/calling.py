@@ -80,7 +80,7 @@ class LocalTarget:
         mutated = tuple(
             name for name, array in held.items() if _differs(before[name], buffer_of(array))
         )
-        return replace(outcome, mutated=mutated)
+        return replace(outcome, mutated=mutated) if mutated else outcome
 
     def _run(
         self,

@@ -106,7 +106,15 @@ class AttentionInputs:
 @lru_cache(maxsize=64)
 def attention_inputs(case: AttentionCase) -> AttentionInputs:
     """The tensors of ``case``; the same case always gives the same numbers, on any machine."""
-    query, key, value = (rounded(x, case.dtype) for x in _operands(case))
+    held = _numbers(
+        case.values, case.magnitude, case.seed, case.dtype, case.heads.kv_head_of,
+        (case.batch_size, case.num_heads, case.q_len, case.head_dim),
+        (case.batch_size, case.num_kv_heads, case.kv_len, case.head_dim),
+        (case.batch_size, case.num_kv_heads, case.kv_len, case.v_dim),
+    )  # fmt: skip
+    if case.plants or case.memory == "expanded":  # written to below
+        held = (held[0].copy(), held[1].copy(), held[2].copy())
+    query, key, value = held
     operands = {"query": query, "key": key, "value": value}
     for operand, head, position, number in case.plants:
         tensor = operands[operand]
@@ -144,23 +152,47 @@ def attention_inputs(case: AttentionCase) -> AttentionInputs:
     )
 
 
-def _operands(case: AttentionCase) -> tuple[Array, Array, Array]:
+@lru_cache(maxsize=16)
+def _numbers(
+    values: str,
+    magnitude: float,
+    seed: int,
+    dtype: str,
+    kv_head_of: tuple[int, ...],
+    q_shape: tuple[int, ...],
+    k_shape: tuple[int, ...],
+    v_shape: tuple[int, ...],
+) -> tuple[Array, Array, Array]:
+    """Query, key and value as stored; many laws ask for the same ones under other options."""
+    drawn = _operands(values, magnitude, seed, kv_head_of, q_shape, k_shape, v_shape)
+    query, key, value = (rounded(x, dtype) for x in drawn)
+    for array in (query, key, value):
+        array.flags.writeable = False
+    return query, key, value
+
+
+def _operands(
+    values: str,
+    magnitude: float,
+    seed: int,
+    kv_head_of: tuple[int, ...],
+    q_shape: tuple[int, ...],
+    k_shape: tuple[int, ...],
+    v_shape: tuple[int, ...],
+) -> tuple[Array, Array, Array]:
     """Query, key and value before rounding."""
-    b, h, g = case.batch_size, case.num_heads, case.num_kv_heads
-    q_shape = (b, h, case.q_len, case.head_dim)
-    k_shape = (b, g, case.kv_len, case.head_dim)
-    v_shape = (b, g, case.kv_len, case.v_dim)
-    rng = np.random.default_rng([case.seed, 3])
-    if case.values in ("zero", "ramp", "steps"):
-        return np.zeros(q_shape), np.zeros(k_shape), _followed_by_eye(case, v_shape)
+    (b, h, q_len, _), (_, g, kv_len, _) = q_shape, k_shape
+    rng = np.random.default_rng([seed, 3])
+    if values in ("zero", "ramp", "steps"):
+        return np.zeros(q_shape), np.zeros(k_shape), _followed_by_eye(values, v_shape)
     query: Array
     key: Array
     value: Array
     query, key, value = (rng.normal(size=shape) for shape in (q_shape, k_shape, v_shape))
-    match case.values:
+    match values:
         case "one_hot":
             heads = np.arange(1.0, g + 1)[None, :, None, None]
-            value = heads * np.broadcast_to(np.eye(case.kv_len, case.v_dim), v_shape)
+            value = heads * np.broadcast_to(np.eye(kv_len, v_shape[3]), v_shape)
         case "offset":
             value = value + 100.0
         case "equal_keys":
@@ -173,26 +205,26 @@ def _operands(case: AttentionCase) -> tuple[Array, Array, Array]:
                 np.clip(rng.standard_t(1.5, size=s), -200, 200) for s in (q_shape, k_shape, v_shape)
             )
         case "cancellation":
-            signs = np.where(np.arange(case.kv_len) % 2, -1.0, 1.0)[:, None]
+            signs = np.where(np.arange(kv_len) % 2, -1.0, 1.0)[:, None]
             value = 64.0 * signs * (1 + 0.01 * value)
-        case "peaky" if case.kv_len:
-            chosen = rng.integers(0, case.kv_len, size=(b, h, case.q_len))
+        case "peaky" if kv_len:
+            chosen = rng.integers(0, kv_len, size=(b, h, q_len))
             rows = np.arange(b)[:, None, None]
-            heads = np.asarray(case.heads.kv_head_of)[None, :, None]
+            heads = np.asarray(kv_head_of)[None, :, None]
             query = 4.0 * key[rows, heads, chosen] + 0.1 * query
         case "long_sum":  # large values of nearly equal weight
             query, value = 0.05 * query, 2048.0 * (1 + 0.1 * value)
         case _:
             pass
-    return case.magnitude * query, key, value
+    return magnitude * query, key, value
 
 
-def _followed_by_eye(case: AttentionCase, shape: tuple[int, ...]) -> Array:
+def _followed_by_eye(values: str, shape: tuple[int, ...]) -> Array:
     """Small whole numbers: ``ramp`` names the kv head, ``steps`` the (batch, head, key) slot."""
-    if case.values == "zero":
+    if values == "zero":
         return np.zeros(shape)
     head = np.arange(shape[1])[None, :, None, None]
-    if case.values == "ramp":
+    if values == "ramp":
         return np.broadcast_to(head + 1.0, shape).copy()
     batch = np.arange(shape[0])[:, None, None, None]
     key = np.arange(shape[2])[None, None, :, None]

@@ -16,7 +16,7 @@ import numpy as np
 from equivalence.dtypes import Array, format_of
 from equivalence.profiles import Profile
 
-CHUNK_ELEMENTS: Final = 1 << 20
+CHUNK_ELEMENTS: Final = 1 << 18
 SCORE_ERROR_CAP: Final = 50.0
 ENORMOUS: Final = 1e30
 
@@ -113,28 +113,24 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
     step = max(1, CHUNK_ELEMENTS // max(1, visible.size))
     for start in range(0, output.shape[-1], step):
         part = slice(start, start + step)
-        chunk = value[..., part][:, head_of]
         o = output[..., part]
-        # Keys last, which numpy reduces several times faster: [B, H, e, S].
-        by_key = np.ascontiguousarray(chunk.swapaxes(-1, -2))
-        # [B, H, Sq, e, S]: distance from the output to every value
-        distance = np.abs(by_key[:, :, None] - o[..., None])
+        # Keys last, which numpy reduces several times faster: [B, G, e, S].
+        by_key = np.ascontiguousarray(value[..., part].swapaxes(-1, -2))
         if mixture.magnitude is None:
-            magnitude = np.abs(chunk)
+            sizes = np.abs(by_key)
         else:
-            magnitude = mixture.magnitude[..., part][:, head_of]
+            sizes = np.ascontiguousarray(mixture.magnitude[..., part].swapaxes(-1, -2))
+        # [B, H, Sq, e, S]: distance from the output to every value
+        distance = by_key[:, head_of, None] - o[..., None]
+        np.abs(distance, out=distance)
         score_part = np.einsum("bhqk,bhqek->bhqe", grown, distance) / shrunk_total
-        seen_here = True if all_visible else visible[..., None, :]
         reach = score_part
         if needs_reach:
-            reach = np.where(seen_here, distance, 0.0).max(axis=-1, initial=0.0)
-        if all_visible:
-            tallest = magnitude.max(axis=2, initial=0.0)[:, :, None]
-            total = magnitude.sum(axis=2)[:, :, None]
-        else:
-            sizes = np.ascontiguousarray(magnitude.swapaxes(-1, -2))[:, :, None]
-            tallest = np.where(seen_here, sizes, 0.0).max(axis=-1, initial=0.0)
-            total = np.matmul(visible.astype(np.float64), magnitude)
+            if not all_visible:
+                distance = np.where(visible[..., None, :], distance, 0.0)
+            reach = distance.max(axis=-1, initial=0.0)
+        tallest, total = _visible_sizes(sizes, None if all_visible else visible, head_of)
+        magnitude = sizes.swapaxes(-1, -2)[:, head_of]
         weighted = np.matmul(probabilities, magnitude)
         b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
         w = np.matmul(largest_weights, magnitude) / shrunk_total
@@ -148,3 +144,21 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         lowest, highest = mixture.lowest[:, None, None, part], mixture.highest[:, None, None, part]
         furthest[..., part] = np.maximum(np.abs(highest - o), np.abs(lowest - o))
     return allowed, furthest, natural
+
+
+def _visible_sizes(sizes: Array, visible: Array | None, head_of: Array) -> tuple[Array, Array]:
+    """The largest and the sum of the sizes that each query sees: broadcastable ``[B, H, Sq, e]``.
+
+    sizes ``[B, G, e, S]``; visible ``[B, H, Sq, S]``, None where every query sees every key.
+    """
+    if visible is None:
+        largest, total = sizes.max(axis=-1, initial=0.0), sizes.sum(axis=-1)
+        return largest[:, head_of, None], total[:, head_of, None]
+    alike = visible.strides[1] == 0  # the heads share one mask: ask for each key/value head once
+    if alike:
+        visible = visible[:, :1]
+    else:
+        sizes = sizes[:, head_of]
+    largest = np.where(visible[..., None, :], sizes[:, :, None], 0.0).max(axis=-1, initial=0.0)
+    total = np.matmul(visible.astype(np.float64), sizes.swapaxes(-1, -2))
+    return (largest[:, head_of], total[:, head_of]) if alike else (largest, total)

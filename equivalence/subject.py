@@ -186,6 +186,12 @@ class SubjectOf(
     def defined_rows(self, inputs: InputsT) -> Array | None:
         """The rows ``[B, H, Sq]`` that every correct target agrees about; None for all of them."""
 
+    def alike(self, inputs: InputsT, other: InputsT) -> None:
+        """Remember that ``other`` holds the numbers of ``inputs``: one reference, one bound."""
+        exact, allowed = self.exact(inputs), self.allowance(inputs)
+        self.once("exact", other, lambda: exact)
+        self.once("allowance", other, lambda: allowed)
+
     def exact(self, inputs: InputsT) -> ExactT:
         """The float64 reference of ``inputs``, evaluated once."""
         return self.once("exact", inputs, lambda: self.evaluate(inputs))
@@ -217,15 +223,20 @@ class SubjectOf(
         expected: Array,
         *,
         slack: Array | float = 0.0,
+        at: Any = ...,
         rows: Array | None = None,
         kind: str = "disagreement",
         than: str,
     ) -> Verdict:
         """Whether two outputs that are equal in exact arithmetic agree within their bounds.
 
-        The bound of ``inputs`` (whose rows are compared) plus ``slack``, the bound of the other.
+        The bound of ``inputs`` plus ``slack``, the bound of the other. ``at`` says which rows of
+        the output of ``inputs`` are compared, an index of ``[B, H, Sq]``: a call for a part of
+        them has their bound, and need not be evaluated again.
         """
-        own, defined = self.allowance(inputs), self.defined_rows(inputs)
+        own, defined = self.allowance(inputs).at(at), self.defined_rows(inputs)
+        if defined is not None:
+            defined = defined[at]
         if rows is not None:
             defined = rows if defined is None else rows & defined
         both = replace(own, allowed=own.allowed + slack)

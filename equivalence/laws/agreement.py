@@ -93,7 +93,9 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
     if subject.unusable(inputs, outcome) is not None:
         return INAPPLICABLE
     exact = subject.exact(inputs)
-    empty = np.broadcast_to((exact.seen == 0)[..., None], outcome.output.shape)
+    # An infinite score under a mask of -inf is NaN: that is a matter of range and not of masks.
+    asked = (exact.seen == 0) & subject.allowance(inputs).in_domain
+    empty = np.broadcast_to(asked[..., None], outcome.output.shape)
     if not empty.any():
         return INAPPLICABLE
     actual = outcome.output

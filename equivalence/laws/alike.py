@@ -117,6 +117,7 @@ def as_contiguous(
     """The same numbers in contiguous tensors give the same output, within both bounds."""
     plain: InputsT = inputs.but(memory="contiguous")
     strided, flat = subject.call(inputs), subject.call(plain)
+    subject.alike(inputs, plain)
     if not subject.sound(plain, flat):
         return INAPPLICABLE
     if (problem := subject.unusable(inputs, strided)) is not None:
@@ -146,13 +147,12 @@ def row_alone(subject: SubjectOf[Any, Any, Any, Any], inputs: Any, alone: Any, r
         trouble = changed_bits(one, in_batch, kind="batch-dependence", text=text)
         if trouble is not None:
             return broken(trouble)
-    allowed = subject.allowance(inputs)
     return subject.same(
-        alone,
+        inputs,
         one.output,
         whole.output[part],
-        slack=allowed.allowed[part],
-        rows=allowed.in_domain[part],
+        slack=subject.allowance(inputs).allowed[part],
+        at=part,
         kind="batch-dependence",
         than=f"batch row {row} of the whole batch",
     )

@@ -188,7 +188,8 @@ def masked_rows(case: MlaCase, subject: MlaSubject) -> Verdict:
     outcome = subject.call(inputs)
     if subject.unusable(inputs, outcome) is not None:
         return INAPPLICABLE
-    empty = np.broadcast_to((subject.exact(inputs).seen == 0)[..., None], outcome.output.shape)
+    asked = (subject.exact(inputs).seen == 0) & subject.allowance(inputs).in_domain
+    empty = np.broadcast_to(asked[..., None], outcome.output.shape)
     if not empty.any():
         return INAPPLICABLE
     actual, policy = outcome.output, subject.declared.masked_rows

@@ -101,15 +101,16 @@ def _parts_equal_whole(
     allowed = subject.allowance(inputs)
     worst = Verdict(status="vacuous")
     for part, rows in parts:
+        own = np.s_[:, :, rows]
         outcome = subject.call(part)
         if (problem := subject.unusable(part, outcome)) is not None:
             return problem
         verdict = subject.same(
-            part,
+            inputs,
             outcome.output,
-            whole.output[:, :, rows],
-            slack=allowed.allowed[:, :, rows],
-            rows=allowed.in_domain[:, :, rows],
+            whole.output[own],
+            slack=allowed.allowed[own],
+            at=own,
             than=f"rows {rows.start} to {rows.stop - 1} of its own full sequence",
         )
         if verdict.status == "broken":

@@ -91,11 +91,13 @@ def decode_equals_prefill(case: AttentionCase, subject: Subject) -> Verdict:
         return INAPPLICABLE
     if (problem := subject.unusable(step, one)) is not None:
         return problem
+    last = np.s_[:, :, -1:]
     return subject.same(
-        step,
+        inputs,
         one.output,
-        whole.output[:, :, -1:],
-        slack=subject.allowance(inputs).allowed[:, :, -1:],
+        whole.output[last],
+        slack=subject.allowance(inputs).allowed[last],
+        at=last,
         than="the last row of its own prefill",
     )
 
@@ -115,14 +117,16 @@ def chunks_equal_prefill(case: AttentionCase, subject: Subject) -> Verdict:
     second = take_queries(inputs, np.arange(cut, case.q_len))
     worst = Verdict(status="vacuous")
     for chunk, rows in ((first, slice(0, cut)), (second, slice(cut, case.q_len))):
+        own = np.s_[:, :, rows]
         part = subject.call(chunk)
         if (problem := subject.unusable(chunk, part)) is not None:
             return problem
         verdict = subject.same(
-            chunk,
+            inputs,
             part.output,
-            whole.output[:, :, rows],
-            slack=allowed[:, :, rows],
+            whole.output[own],
+            slack=allowed[own],
+            at=own,
             than=f"rows {rows.start} to {rows.stop - 1} of its own prefill",
         )
         if verdict.status == "broken":

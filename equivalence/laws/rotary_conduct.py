@@ -55,10 +55,11 @@ def query_and_key_use_one_table(case: RotaryCase, subject: RotarySubject) -> Ver
     if (problem := subject.unusable(step, one)) is not None:
         return problem
     return subject.same(
-        step,
+        inputs,
         one.output,
         whole.output[:, :, last],
         slack=subject.allowance(inputs).allowed[:, :, last],
+        at=np.s_[:, :, last],
         than="the same token inside its own prefill",
     )
 

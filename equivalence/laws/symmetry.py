@@ -6,6 +6,8 @@ import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
+from equivalence.dtypes import Array
+from equivalence.inputs import AttentionInputs
 from equivalence.laws.law import law
 from equivalence.subject import Subject
 from equivalence.transforms import take_heads, take_keys
@@ -72,14 +74,25 @@ def head_permutation(case: AttentionCase, subject: Subject) -> Verdict:
         return INAPPLICABLE
     if (problem := subject.unusable(permuted, second)) is not None:
         return problem
-    own = subject.allowance(inputs)
+    permuted_heads = np.s_[:, query_order]
     return subject.same(
-        permuted,
+        inputs,
         second.output,
-        outcome.output[:, query_order],
-        slack=own.allowed[:, query_order],
+        outcome.output[permuted_heads],
+        slack=subject.allowance(inputs).allowed[permuted_heads],
+        at=permuted_heads,
         than="itself with its heads in another order",
     )
+
+
+def _slack_of_both(
+    inputs: AttentionInputs, first: AttentionInputs, second: AttentionInputs, subject: Subject
+) -> Array:
+    """What two calls may be off by in sum that differ in their values: both bounds in one go."""
+    both = inputs.but(value=np.concatenate([first.value, second.value], axis=-1))
+    width, allowed = inputs.value.shape[-1], subject.allowance(both).allowed
+    total: Array = allowed[..., :width] + allowed[..., width:]
+    return total
 
 
 @law("linear-in-values")
@@ -108,6 +121,6 @@ def linear_in_values(case: AttentionCase, subject: Subject) -> Verdict:
         inputs,
         outcomes[0].output,
         total,
-        slack=subject.allowance(first).allowed + subject.allowance(second).allowed,
+        slack=_slack_of_both(inputs, first, second, subject),
         than="the sum of its outputs for two halves of the values",
     )

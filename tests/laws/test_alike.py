@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
 
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
@@ -15,10 +16,13 @@ from equivalence.engine import Request, check_target
 from equivalence.errors import Unsupported
 from equivalence.kinds import kind_named
 from equivalence.laws import all_laws, law_named
+from equivalence.masks import Mask
 from equivalence.packed.case import VarlenCase
 from equivalence.packed.domain import PackedDomain
 from equivalence.registry import entries
+from equivalence.strategies.attention import attention_cases
 from equivalence.subject import Subject
+from equivalence.transforms import take_batch, take_queries
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -75,3 +79,36 @@ def test_refusing_all_groups_though_they_are_declared_is_a_failure_with_a_case_o
     assert failure.law == laws[0]
     assert isinstance(failure.case, kind_named(kind).case_type)
     assert (failure.case.num_kv_heads, failure.case.group_size) == (2, 2)
+
+
+def test_a_score_beyond_float16_is_not_what_a_row_that_sees_nothing_is_judged_by():
+    """300 * 300 is infinite in float16, and infinity under a mask of -inf NaN."""
+    target = entries()["torch.repeat_kv"].load()
+    hidden = AttentionCase(dtype="float16", mask=Mask(form="float", empty_rows=1))
+    beyond = hidden.but(plants=(("query", 0, 0, 300.0), ("key", 0, 0, 300.0)))
+    law, subject = law_named("masked-rows"), Subject(target, Domain())
+    assert np.isnan(target.call(subject.inputs(beyond)).output).all()
+    assert law.check(beyond, subject).status == "inapplicable"
+    assert law.check(hidden, subject).status == "held"
+
+
+@settings(max_examples=60)
+@given(attention_cases(Domain(causal=("lower_right",))))
+def test_a_part_of_a_call_has_the_bound_that_it_has_in_the_whole(case):
+    """What lets a law judge a step, a row or a head by the bound of the call it was cut from."""
+    subject = Subject(entries()["torch.repeat_kv"].load(), Domain())
+    inputs = subject.inputs(case)
+    row, last = np.array([case.batch_size - 1]), np.array([case.q_len - 1])
+    whole = subject.allowance(inputs)
+    for part, at in (
+        (take_batch(inputs, row), np.s_[row]),
+        (take_queries(inputs, last), np.s_[:, :, last]),
+    ):
+        own = subject.allowance(part)
+        # |v_j - o| of a key that takes nearly all the weight is what is left of large numbers.
+        np.testing.assert_allclose(whole.at(at).allowed, own.allowed, rtol=1e-3)
+        np.testing.assert_allclose(whole.at(at).natural, own.natural, rtol=1e-9)
+        tiny = 1e-13 * np.abs(inputs.value).max(initial=0.0)  # the references' own rounding
+        np.testing.assert_allclose(whole.at(at).furthest, own.furthest, atol=tiny)
+        # Values of other rows may be larger: the whole can be out of range where this is not.
+        assert not (whole.at(at).in_domain & ~own.in_domain).any()
