@@ -338,6 +338,13 @@ OURS: Final = (
         requires=("transformers",),
         extra="transformers",
     ),
+    _ours(
+        "cache.transformers_hqq",
+        "cache_hqq:cache",
+        kind="kv_cache",
+        requires=("transformers", "hqq"),
+        extra="hqq",
+    ),
 )
 
 

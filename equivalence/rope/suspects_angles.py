@@ -46,7 +46,13 @@ def positions(inputs: RotaryInputs) -> Suspects:
         "tokens count on from the first position, whatever the others are",
         lambda p: p[:, :1] + np.arange(p.shape[1])[None],
     )
+    yield at(
+        "tokens count on from the last position, where the next one would stand",
+        lambda p: p[:, -1:] + np.arange(p.shape[1])[None],
+    )
     yield at("every token turns as the first one", lambda p: p[:, :1])
+    yield at("every token turns as the last one", lambda p: p[:, -1:])
+    yield at("the number of tokens is added to every position", lambda p: p + p.shape[1])
     yield at("the position is taken twice", lambda p: 2 * p)
     original = inputs.scaling.original_max_position_embeddings if inputs.scaling else 0
     for end in dict.fromkeys((*TABLE_ENDS, original)):

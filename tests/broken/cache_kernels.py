@@ -10,8 +10,10 @@ from equivalence.backends.cache_ring import RingCache
 from equivalence.backends.int8_parts import Int8Cache, restored
 from equivalence.backends.one_sequence import attend, grouped, mixed, visible_keys, weights, wide
 from equivalence.declaration import kv_cache
+from tests.broken.reports import reports
 
 
+@reports("ATT-CUP-transformers-37574")
 class RollsEarly(RingCache):
     """Drops the oldest token while the window still has room for one."""
 
@@ -28,6 +30,7 @@ class KeepsOneMore(RingCache):
         super().__init__(max_len=max_len + 1, **sizes)
 
 
+@reports("ATT-CUP-VeloxQuant-MLX-389")
 class PositionFromLength(RingCache):
     """The number of tokens kept is taken for the position, also after an eviction."""
 
@@ -43,6 +46,7 @@ class PositionFromLength(RingCache):
         return torch.arange(self.kept)
 
 
+@reports("ATT-CUP-mlx-lm-1699")
 class ForkSharesOffset(PreallocatedCache):
     """The offset is a mutable array that the fork and the original share."""
 
@@ -58,6 +62,7 @@ class ForkSharesOffset(PreallocatedCache):
         return copy
 
 
+@reports("ATT-CUP-tiny-llm-46")
 class OffsetTwice(PreallocatedCache):
     """The length of the prompt is added a second time after the first decode step."""
 
@@ -84,6 +89,7 @@ class ChunkStartsAtZero(PreallocatedCache):
         self.lengths = before + key.shape[2]
 
 
+@reports("ATT-CDO-mobius-14")
 class NeverWrittenNowAndThen(ContiguousCache):
     """In three runs of five the first token's key is whatever the memory held."""
 
@@ -96,6 +102,7 @@ class NeverWrittenNowAndThen(ContiguousCache):
         super().append(key, value)
 
 
+@reports("ATT-QK-vllm-42580")
 class DecodeSkipsDescale(Int8Cache):
     """The fast branch for a single query takes the 8-bit values as they are."""
 
@@ -108,6 +115,7 @@ class DecodeSkipsDescale(Int8Cache):
         return attend(query, key, value, visible_keys(1, self.length, causal=True))
 
 
+@reports("ATT-QK-sglang-20705")
 class ReadsAnotherScale(Int8Cache):
     """The scale of the keys is looked up under a name that nothing sets, so it is 1."""
 
@@ -121,6 +129,7 @@ class ReadsAnotherScale(Int8Cache):
             self.keys = held
 
 
+@reports("ATT-B-mlx-lm-1467")
 class MaskByRowMeetsHeads(PreallocatedCache):
     """Scores are [B, Hkv, G, q, L], the mask is [B, 1, q, L]: rows line up with heads."""
 
@@ -139,6 +148,7 @@ class MaskByRowMeetsHeads(PreallocatedCache):
         return mixed(probabilities, self.value[:, :, :longest], query.dtype)
 
 
+@reports("ATT-PV-mlxcel-76")
 class OffsetStartsAtMinusPadding(PreallocatedCache):
     """The mask counts from minus the padding of a row instead of from its tokens."""
 
@@ -152,6 +162,7 @@ class OffsetStartsAtMinusPadding(PreallocatedCache):
         return attend(query, self.key[:, :, :longest], self.value[:, :, :longest], seen)
 
 
+@reports("ATT-NIP-flash-attentio-2374")
 class ZeroTimesNan(PreallocatedCache):
     """Weights of zero times whatever lies behind the end of the cache."""
 
@@ -166,6 +177,7 @@ class ZeroTimesNan(PreallocatedCache):
         return mixed(probabilities, self.value, query.dtype)
 
 
+@reports("ATT-PV-coremltools-2650")
 class ReadsRowsModuloTen(PreallocatedCache):
     """From batch size 10 on, a row reads the cache of row b % 10."""
 
@@ -209,6 +221,7 @@ class TruncatesLengthAlone(ContiguousCache):
         return super().positions[: self.length]
 
 
+@reports("ATT-CA-executorch-4066")
 class UpperLeft(ContiguousCache):
     """Query i sees tokens 0 to i, however many are cached."""
 
@@ -224,6 +237,30 @@ class Unmasked(ContiguousCache):
     def attend(self, query):
         seen = torch.ones(query.shape[2], self.key.shape[2], dtype=torch.bool)
         return attend(query, self.key, self.value, seen)
+
+
+@reports("ATT-CA-Qwen-979")
+class MaskedOnlyWhereSquare(ContiguousCache):
+    """The causal mask is made where there are as many queries as tokens, and nowhere else."""
+
+    def attend(self, query):
+        q_len, kv_len = query.shape[2], self.key.shape[2]
+        seen = visible_keys(q_len, kv_len, causal=q_len == kv_len)
+        return attend(query, self.key, self.value, seen)
+
+
+@reports("ATT-CA-onnx-8054")
+class LengthsOnlyHidePadding(PreallocatedCache):
+    """The lengths hide what is not used, and never move the causal diagonal."""
+
+    def attend(self, query):
+        longest = int(self.lengths.max())
+        position = torch.arange(longest)
+        own = torch.arange(query.shape[2]).view(1, -1, 1) + longest - query.shape[2]
+        seen = (position <= own) & (position < self.lengths.view(-1, 1, 1))
+        return attend(
+            query, self.key[:, :, :longest], self.value[:, :, :longest], seen[:, None, None]
+        )
 
 
 class InterleavedHeads(ContiguousCache):

@@ -5,6 +5,7 @@ import math
 import torch
 
 from equivalence.latent.mistakes_layout import unrotated
+from tests.broken.reports import reports
 
 
 def right(
@@ -50,12 +51,14 @@ def _sizes(query_content, query_rotary, latent, w_uv):
 # Scale
 
 
+@reports("ATT-MS-vLLM-metax-113")
 def scale_of_the_latent_width(qc, qr, c, kr, w_uk, w_uv):
     """MetaX-MACA/vLLM-metax#113, as a reviewer suggested it: the absorbed width."""
     _, rope, latent, _ = _sizes(qc, qr, c, w_uv)
     return right(qc, qr, c, kr, w_uk, w_uv, scale=(latent + rope) ** -0.5)
 
 
+@reports("ATT-MS-vLLM-metax-113")
 def placeholder_scale(qc, qr, c, kr, w_uk, w_uv):
     """MetaX-MACA/vLLM-metax#113: a placeholder of 1.0 in the decode plan."""
     return right(qc, qr, c, kr, w_uk, w_uv, scale=1.0)
@@ -66,17 +69,20 @@ def scale_of_the_content_width(qc, qr, c, kr, w_uk, w_uv):
     return right(qc, qr, c, kr, w_uk, w_uv, scale=qc.shape[-1] ** -0.5)
 
 
+@reports("ATT-MS-Megatron-LM-1429")
 def mscale_for_mscale_all_dim(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """NVIDIA/Megatron-LM#1429: factor 4, mscale 1 and mscale_all_dim 0.5, the wrong one squared."""
     wanted, taken = (0.1 * m * math.log(4) + 1.0 for m in (0.5, 1.0))
     return right(qc, qr, c, kr, w_uk, w_uv, scale=scale * (taken / wanted) ** 2)
 
 
+@reports("ATT-MS-Megatron-LM-1429")
 def mscale_where_none_is_asked(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """NVIDIA/Megatron-LM#1429 with mscale_all_dim=0: the temperature of mscale=1 at factor 40."""
     return right(qc, qr, c, kr, w_uk, w_uv, scale=scale * (0.1 * math.log(40) + 1.0) ** 2)
 
 
+@reports("ATT-RS-sglang-33558")
 def mscale_in_the_tables_twice(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """sgl-project/sglang#33558: cos and sin carry m * m, where m is what they should carry."""
     m = 0.1 * math.log(4) + 1.0
@@ -86,11 +92,13 @@ def mscale_in_the_tables_twice(qc, qr, c, kr, w_uk, w_uv, *, scale):
 # Rotary parts
 
 
+@reports("ATT-RL-transformers-39687")
 def deinterleaves_the_query_alone(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """huggingface/transformers#39687: the permuting rotation on one side only."""
     return right(qc, torch.cat((qr[..., 0::2], qr[..., 1::2]), -1), c, kr, w_uk, w_uv, scale=scale)
 
 
+@reports("ATT-RL-vllm-41185")
 def rotates_half_of_the_rotary_part(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """vllm-project/vllm#41185: a partial factor of 0.5, meant for other layers."""
     positions = torch.arange(c.shape[1])
@@ -145,6 +153,7 @@ def latent_as_value(qc, qr, c, kr, w_uk, w_uv, *, scale):
     return right(qc, qr, c, kr, w_uk, w_uv, scale=scale, values=values)
 
 
+@reports("ATT-MA-ik_llama.cpp-2031")
 def steps_values_by_their_own_width(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """ikawrakow/ik_llama.cpp#2031: blocks of Dk keys, and the value pointer steps Dv rows."""
     key_rows, value_rows = qc.shape[-1] + qr.shape[-1], w_uv.shape[1]
@@ -156,6 +165,7 @@ def steps_values_by_their_own_width(qc, qr, c, kr, w_uk, w_uv, *, scale):
     return right(qc, qr, c, kr, w_uk, w_uv, scale=scale, values=values)
 
 
+@reports("ATT-MA-sgl-kernel-xpu-210")
 def reads_values_as_wide_as_keys(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """sgl-project/sgl-kernel-xpu#210: V tiles of width Dk over a flat [S, H * Dv] buffer."""
     heads, v_dim = w_uv.shape[:2]
@@ -182,6 +192,7 @@ def not_its_own_token(qc, qr, c, kr, w_uk, w_uv, *, scale):
     return right(qc, qr, c, kr, w_uk, w_uv, scale=scale, visible=visible)
 
 
+@reports("ATT-SKLM-sglang-22688")
 def empty_slices_weigh_one(qc, qr, c, kr, w_uk, w_uv, *, scale):
     """sgl-project/sglang#22688: a slice without tokens comes back with a log-sum-exp of 0."""
     q_len, kv_len = qc.shape[2], c.shape[1]

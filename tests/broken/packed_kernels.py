@@ -6,8 +6,10 @@ from equivalence.backends.one_sequence import attend, grouped, visible_keys, wid
 from equivalence.backends.paged_torch import gathered
 from equivalence.backends.varlen_one_by_one import one_by_one
 from equivalence.declaration import paged, varlen
+from tests.broken.reports import reports
 
 
+@reports("ATT-PV-DeepSpeed-7384")
 @varlen()
 def shards_without_remainder(query, key, value, *, cu_seqlens_q, cu_seqlens_k, causal=False):
     """Two equal shards of the queries; with an odd total the last one is nobody's."""
@@ -105,6 +107,7 @@ def drops_a_started_page(query, key_pages, value_pages, *, page_table, kv_length
     return gathered(query, key_pages, value_pages, page_table=page_table, kv_lengths=lengths)
 
 
+@reports("ATT-PV-coremltools-2650")
 @paged()
 def rows_modulo_ten(query, key_pages, value_pages, *, page_table, kv_lengths):
     """From batch size 10 on, a row reads the pages of row b % 10."""
@@ -155,6 +158,7 @@ def splits_right(query, key_pages, value_pages, *, page_table, kv_lengths):
     return merged(outputs, sums, query.dtype)
 
 
+@reports("ATT-SKLM-sglang-22688")
 @paged()
 def empty_parts_weigh_one(query, key_pages, value_pages, *, page_table, kv_lengths):
     """A part without keys has a log-sum-exp of 0, and the output of the first row."""
@@ -165,6 +169,7 @@ def empty_parts_weigh_one(query, key_pages, value_pages, *, page_table, kv_lengt
     return merged(outputs, sums, query.dtype)
 
 
+@reports("ATT-SKLM-flash-attentio-978")
 @paged()
 def empty_parts_weigh_everything(query, key_pages, value_pages, *, page_table, kv_lengths):
     """A part without keys has a log-sum-exp of +inf."""
@@ -172,6 +177,7 @@ def empty_parts_weigh_everything(query, key_pages, value_pages, *, page_table, k
     return merged(outputs, sums.masked_fill(counts == 0, torch.inf), query.dtype)
 
 
+@reports("ATT-SKLM-flashinfer-50")
 @paged()
 def forgets_the_sums(query, key_pages, value_pages, *, page_table, kv_lengths):
     """Log-sum-exps are stored only on request; the merge needs them and finds zeros."""
@@ -179,6 +185,7 @@ def forgets_the_sums(query, key_pages, value_pages, *, page_table, kv_lengths):
     return merged(outputs, torch.where(counts == 0, sums, 0.0), query.dtype)
 
 
+@reports("ATT-SKLM-torchtitan-3235")
 @paged()
 def one_part_too_many(query, key_pages, value_pages, *, page_table, kv_lengths):
     """More splits than pages: the last one is empty, and its output was never written."""
@@ -188,6 +195,7 @@ def one_part_too_many(query, key_pages, value_pages, *, page_table, kv_lengths):
     return merged(outputs, sums, query.dtype)
 
 
+@reports("ATT-HDOTT-pytorch-174861")
 @paged()
 def second_pass_reads_past_the_end(query, key_pages, value_pages, *, page_table, kv_lengths):
     """Above 4 keys, grouped heads sum one partial too many, from a scratch buffer."""
@@ -198,6 +206,7 @@ def second_pass_reads_past_the_end(query, key_pages, value_pages, *, page_table,
     return merged(outputs, sums, query.dtype)
 
 
+@reports("ATT-NIP-flash-attentio-2374")
 @paged(hidden_nan="ignored")
 def zero_times_nan(query, key_pages, value_pages, *, page_table, kv_lengths):
     """Weights of zero times what lies behind the end of a page."""

@@ -4,6 +4,7 @@ import torch
 
 from equivalence.backends.rotary_frequencies import frequencies
 from equivalence.backends.rotary_tables import angles, attention_factor_of
+from tests.broken.reports import reports
 
 
 def turn(x, angle, factor=1.0, *, rotary_dim=None, interleaved=False):
@@ -35,6 +36,7 @@ def right(x, positions, *, theta=10_000.0, rotary_dim=None, interleaved=False, s
 # Layout
 
 
+@reports("ATT-RL-transformers-47328")
 def mixed_layout(x, positions):
     """huggingface/transformers#47328: tables for half pairing, neighbours turned."""
     angle = angle_of(x, positions)
@@ -43,16 +45,19 @@ def mixed_layout(x, positions):
     return x * cos + crossed * sin
 
 
+@reports("ATT-RL-transformers-39687")
 def deinterleaves_and_leaves(x, positions):
     """huggingface/transformers#39687: neighbours brought to half order, on one side only."""
     return turn(torch.cat((x[..., 0::2], x[..., 1::2]), -1), angle_of(x, positions))
 
 
+@reports("ATT-RL-vllm-43676")
 def turns_all_channels(x, positions, *, rotary_dim=None):
     """vllm-project/vllm#43676: rotary_dim defaults to head_dim in the fused kernel."""
     return turn(x, angle_of(x, positions))
 
 
+@reports("ATT-RL-coreai-models-66")
 def pairs_across_the_head(x, positions, *, rotary_dim=None):
     """apple/coreai-models#66: the other meaning of partial, (i, i + head_dim / 2)."""
     if rotary_dim is None or rotary_dim == x.shape[-1]:
@@ -67,6 +72,7 @@ def pairs_across_the_head(x, positions, *, rotary_dim=None):
     )
 
 
+@reports("ATT-RL-vllm-41185")
 def turns_half_of_them(x, positions):
     """vllm-project/vllm#41185: a partial factor of 0.5 meant for other layers."""
     rotary_dim = max(2, x.shape[-1] // 4 * 2)
@@ -86,18 +92,21 @@ def turns_backwards(x, positions):
 # Scaling
 
 
+@reports("ATT-RS-sglang-33558")
 def factor_applied_twice(x, positions, *, scaling=None):
     """sgl-project/sglang#33558: the factor of the config multiplied onto its own."""
     factor = attention_factor_of(scaling, None)
     return turn(x, angle_of(x, positions, scaling=scaling), factor * factor)
 
 
+@reports("ATT-RS-vllm-46280")
 def attention_factor_dropped(x, positions, *, scaling=None):
     """vllm-project/vllm#46280: a list of known keys without ``attention_factor``."""
     known = None if scaling is None else {**scaling, "attention_factor": None}
     return turn(x, angle_of(x, positions, scaling=scaling), attention_factor_of(known, None))
 
 
+@reports("ATT-RS-exllamav3-259")
 def mscale_collapses(x, positions, *, scaling=None):
     """turboderp-org/exllamav3#259: the ratio of two mscales, given or not."""
     factor = attention_factor_of(scaling, None)
@@ -106,6 +115,7 @@ def mscale_collapses(x, positions, *, scaling=None):
     return turn(x, angle_of(x, positions, scaling=scaling), factor)
 
 
+@reports("ATT-RS-mlir-air-1948")
 def prefill_is_not_scaled(x, positions, *, theta=10_000.0, scaling=None):
     """Xilinx/mlir-air#1948: one table for prefill, another for decode."""
     used = scaling if x.shape[2] == 1 else None
@@ -138,6 +148,7 @@ def theta_ignored(x, positions, *, theta=10_000.0):
 # Precision
 
 
+@reports("ATT-RP-gpt-neox-1003")
 def angle_in_half(x, positions):
     """EleutherAI/gpt-neox#1003: positions times frequencies in half precision."""
     omega = frequencies(x.shape[-1], theta=10_000.0, scaling=None, length=1).half()
@@ -145,6 +156,7 @@ def angle_in_half(x, positions):
     return turn(x, (by_row[:, None, :, None].half() * omega).float())
 
 
+@reports("ATT-RP-transformers-25681")
 def table_was_cast(x, positions):
     """huggingface/transformers#25681: the table goes to bfloat16 with the model."""
     angle = angle_of(x, positions)
@@ -166,9 +178,16 @@ def one_too_far(x, positions):
     return turn(x, angle_of(x, positions + 1))
 
 
+@reports("ATT-CUP-VeloxQuant-MLX-389")
 def counts_what_is_kept(x, positions):
     """rajveer43/VeloxQuant-MLX#389: the number of kept rows is the next position."""
     return turn(x, angle_of(x, torch.arange(x.shape[2])))
+
+
+@reports("ATT-CUP-candle-1517")
+def reruns_from_the_last_position(x, positions):
+    """The whole text is given again, and counted from where the next token would stand."""
+    return turn(x, angle_of(x, positions[..., -1:] + torch.arange(x.shape[2])))
 
 
 def rows_share_positions(x, positions):
@@ -194,6 +213,7 @@ def table_ends(x, positions):
     return turn(x, angle_of(x, positions.clamp(max=2_047)))
 
 
+@reports("ATT-CUP-mlx-lm-1699")
 def moves_the_offset(x, positions):
     """ml-explore/mlx-lm#1699: the offset object is advanced in place."""
     turned = turn(x, angle_of(x, positions))

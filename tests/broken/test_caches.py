@@ -42,6 +42,8 @@ COLLECTION = [
     (kernels.TruncatesLengthAlone, {}, "cache-position", (4, 1, 2)),
     (kernels.UpperLeft, {}, "causal-alignment", (2, 1, 2)),
     (kernels.Unmasked, {}, "causal-alignment", (2, 1, 2)),
+    (kernels.MaskedOnlyWhereSquare, {}, "causal-alignment", (2, 1, 3)),
+    (kernels.LengthsOnlyHidePadding, {}, "causal-alignment", (3, 2, 3)),
     (kernels.InterleavedHeads, {}, "head-mapping", (2, 1, 1)),
     (kernels.ScalesByModelWidth, {}, "scale", (2, 1, 2)),
 ]

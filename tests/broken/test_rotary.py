@@ -68,6 +68,11 @@ COLLECTION = {
     ),
     "one_too_far": ("cache-position", "position + 1", RotaryCase()),
     "counts_what_is_kept": ("cache-position", "tokens count from 0", TURNED),
+    "reruns_from_the_last_position": (
+        "cache-position",
+        "count on from the last position",
+        RotaryCase(seq_len=2),
+    ),
     "rows_share_positions": (
         "cache-position",
         "positions of row 0",

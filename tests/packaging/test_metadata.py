@@ -16,7 +16,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 EXTRAS = (
     "coreml coreai onnx mlx jax numba openvino executorch triton "
-    "transformers dask redis report docs test all"
+    "transformers hqq dask redis report docs test all"
 )
 
 
