@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from equivalence.backends.mla_transformers_layer import run
 from equivalence.declaration import mla as declare
-from equivalence.dtypes import format_of
 from equivalence.latent.case import MlaCase
-from equivalence.latent.inputs import OPERANDS, latent_inputs
+from equivalence.latent.inputs import OPERANDS
 
 
 def needs_own_tokens(case: MlaCase) -> bool | str:
@@ -33,35 +31,14 @@ def _named(*tensors: Tensor) -> dict[str, Tensor]:
     return dict(zip(OPERANDS, tensors, strict=True))
 
 
-def _cache_of(version: str, case: MlaCase) -> Any:
-    from equivalence.arrays import to_native
-    from equivalence.latent.calling import laid_out
-
-    laid = laid_out(latent_inputs(case))
-    tensors = {name: to_native(array, arrays="torch") for name, array in laid.items()}
-    return run(version, tensors, case.scale)[1]
-
-
-def cache_bytes(version: str, case: MlaCase) -> int:
-    """The bytes of keys and values in the cache that the module filled for ``case``."""
-    layer = _cache_of(version, case).layers[0]
-    return sum(part.numel() * part.element_size() for part in (layer.keys, layer.values))
+def _run(version: str, kernel: Any, tensors: dict[str, Tensor], scale: float | None) -> Tensor:
+    """The output; ``kernel.cache_elements`` becomes what the module's cache then holds."""
+    output, cache = run(version, tensors, scale)
+    layer = cache.layers[0]
+    kernel.cache_elements = layer.keys.numel() + layer.values.numel()
+    return output
 
 
-def _counting(version: str) -> Callable[[Any], Any]:
-    """Let the harness ask a kernel how many elements its cache holds."""
-
-    def record(kernel: Any) -> Any:
-        def cache_elements(case: MlaCase) -> int:
-            return cache_bytes(version, case) * 8 // format_of(case.dtype).bits
-
-        kernel.cache_elements = cache_elements
-        return kernel
-
-    return record
-
-
-@_counting("v2")
 @declare(
     dtypes=("float32", "float16", "bfloat16"),  # it rotates in float32
     causal="lower_right",
@@ -81,10 +58,9 @@ def v2(
 ) -> Tensor:
     """DeepseekV2Attention, eager, with its cache -> ``[B, H, Sq, dv]``."""
     tensors = _named(query_content, query_rotary, latent, key_rotary, w_uk, w_uv)
-    return run("v2", tensors, scale)[0]
+    return _run("v2", v2, tensors, scale)
 
 
-@_counting("v3")
 @declare(
     dtypes=("float64", "float32", "float16", "bfloat16"),
     causal="lower_right",
@@ -104,4 +80,4 @@ def v3(
 ) -> Tensor:
     """DeepseekV3Attention, through SDPA, with its cache -> ``[B, H, Sq, dv]``."""
     tensors = _named(query_content, query_rotary, latent, key_rotary, w_uk, w_uv)
-    return run("v3", tensors, scale)[0]
+    return _run("v3", v3, tensors, scale)

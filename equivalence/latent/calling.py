@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,14 +23,23 @@ TOGETHER: Final = (
     ("w_uk", "w_uv", 1),
 )
 SPARE_TOKENS: Final = 5
+CACHE_ELEMENTS: Final = "cache_elements"
 
 
 def call(target: LocalTarget, inputs: LatentInputs) -> Outcome:
-    """Call ``target`` once on fresh tensors; its exceptions become outcomes."""
+    """Call ``target`` once on fresh tensors; its exceptions become outcomes.
+
+    extras: "cache_elements", where the callable has an attribute of that name: how many elements
+    the cache holds that the call has filled.
+    """
     keywords: dict[str, Any] = {}
     if "scale" in target.options:
         keywords["scale"] = inputs.scale_value
-    return target.call_with(laid_out(inputs), keywords, inputs.dtype)
+    outcome = target.call_with(laid_out(inputs), keywords, inputs.dtype)
+    held = getattr(target.function, CACHE_ELEMENTS, None)
+    if outcome.status != "returned" or not isinstance(held, int):
+        return outcome
+    return replace(outcome, extras={**outcome.extras, CACHE_ELEMENTS: np.asarray(held)})
 
 
 def laid_out(inputs: LatentInputs) -> dict[str, Array]:

@@ -7,6 +7,7 @@ import numpy as np
 from equivalence.dtypes import rounded
 from equivalence.inputs import AttentionInputs
 from equivalence.latent.accounting import cache_elements_per_token, equivalent_grouped_heads
+from equivalence.latent.calling import CACHE_ELEMENTS
 from equivalence.latent.case import MlaCase
 from equivalence.latent.domain import MlaDomain
 from equivalence.latent.inputs import LatentInputs
@@ -211,14 +212,12 @@ def query_compression_is_exact(case: MlaCase, subject: MlaSubject) -> Verdict:
 
 @law("mla-cache-is-the-latent", kind="mla")
 def cache_is_the_latent(case: MlaCase, subject: MlaSubject) -> Verdict:
-    """Where a target keeps a cache, it holds latent_dim + rope_dim elements a token, no more."""
-    measure = getattr(getattr(subject.target, "function", None), "cache_elements", None)
-    if measure is None:
-        return INAPPLICABLE
+    """Where a target says what its cache holds, it is latent_dim + rope_dim elements a token."""
     inputs = subject.inputs(case)
-    if not subject.sound(inputs, subject.call(inputs)):
+    outcome = subject.call(inputs)
+    if CACHE_ELEMENTS not in outcome.extras or not subject.sound(inputs, outcome):
         return INAPPLICABLE
-    held = int(measure(case))
+    held = int(outcome.extras[CACHE_ELEMENTS])
     expected = case.batch_size * case.kv_len * cache_elements_per_token(case)
     if held == expected:
         return HELD
@@ -227,4 +226,4 @@ def cache_is_the_latent(case: MlaCase, subject: MlaSubject) -> Verdict:
         f"the cache holds {held} elements, expected {expected}: latent_dim + rope_dim a token, "
         f"as much as {grouped:g} grouped heads"
     )
-    return broken(Trouble(kind="disagreement", text=text))
+    return broken(Trouble(kind="bytes", text=text))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from equivalence.dtypes import format_of
 from equivalence.engine import Request, check_target
 from equivalence.kinds import kind_named
 from equivalence.latent.accounting import cache_bytes
@@ -62,11 +63,9 @@ def test_the_cache_of_a_real_client_holds_the_latent_and_no_more(name, dtype):
         batch_size=2, num_heads=4, head_dim=8, latent_dim=32, rope_dim=4, q_len=1, kv_len=7,
         values="normal", weights="realistic", dtype=dtype,
     )  # fmt: skip
-    from equivalence.backends import mla_transformers
-
-    version = name[-2:]
-    assert mla_transformers.cache_bytes(version, case) == cache_bytes(case)
-    assert target.function.cache_elements(case) == 2 * 7 * (32 + 4)
+    held = int(target.call(latent_inputs(case)).extras["cache_elements"])
+    assert held == 2 * 7 * (32 + 4)
+    assert held * format_of(dtype).bits // 8 == cache_bytes(case)
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
