@@ -23,7 +23,8 @@ class Domain:
     ``--like`` does. ``long_context`` allows kv_len up to 4,096 now and then. ``kv_lens`` and
     ``q_lens`` name the only lengths that a target takes; ``square``: only q_len == kv_len;
     ``longer_queries``: q_len > kv_len too. ``pinned``: no other size may be tried at all.
-    ``zero_scale``: a given scale of 0, which makes every visible key count alike.
+    ``zero_scale``: a given scale of 0, which makes every visible key count alike;
+    ``negative_scale``: one below 0.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -47,6 +48,7 @@ class Domain:
     square: bool = False
     scale: bool = True
     zero_scale: bool = False
+    negative_scale: bool = False
     softcap: bool = False
     sinks: bool = False
     alibi: bool = False

@@ -17,7 +17,7 @@ from equivalence.planned_cases import planned_cases
 from equivalence.replay import replay_line
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Diagnosis, Failure, Shares
-from equivalence.search import explore, shrink, size_of
+from equivalence.search import SHRINK_SECONDS, explore, polish, shrink, size_of
 from equivalence.used_parts import counted_in
 from equivalence.verdict import POISONED, Counterexample, LawResult, Trouble, Verdict
 
@@ -25,7 +25,8 @@ CRASHES: Final = ("crash", "hang", "memory")
 # Kinds of trouble that look alike for different mistakes.
 MIXED: Final = ("outside-bound", "non-finite")
 MAX_FAULTS: Final = 4
-AGAIN_EXAMPLES: Final = 120
+AGAIN_EXAMPLES: Final = 120  # judged where a fault that is named cannot show, to find a second
+ENOUGH_JUDGED: Final = 60  # of those, so many from the first search will do
 
 
 @dataclass(slots=True)
@@ -214,11 +215,23 @@ class LawSearch:
             if not spared or spared == domain or not self.request.shrink:
                 return
             domain = spared
-            broken = self._broken_in(law, domain)
+            broken = self._broken_in(law, domain, self._found[law.name])
 
-    def _broken_in(self, law: Law, domain: Any) -> dict[str, dict[Any, Trouble]]:
-        """The failures of one law in a part of the domain; not counted as checks."""
+    def _broken_in(self, law: Law, domain: Any, first: _Found) -> dict[str, dict[Any, Trouble]]:
+        """The failures of one law in a part of the domain; not counted as checks.
+
+        What the ``first`` search judged there counts; only where that was little, more is drawn.
+        """
         broken: dict[str, dict[Any, Trouble]] = {}
+        within = self.kind.within
+        judged = 0
+        if within is not None and getattr(domain, "empty_rows", True):
+            judged = sum(within(domain, case) for case in first.seen)
+            for kind, cases in first.broken.items():
+                told = {case: trouble for case, trouble in cases.items() if within(domain, case)}
+                broken |= {kind: told} if told else {}
+            if judged >= ENOUGH_JUDGED or any(broken.get(kind) for kind in MIXED):
+                return broken
 
         def visit(drawn: Any) -> None:
             case = law.adapt(drawn, domain)
@@ -230,7 +243,7 @@ class LawSearch:
 
         for case in planned_cases(self.kind, domain, self.request, self._seed):
             visit(case)
-        examples = min(self.request.examples, AGAIN_EXAMPLES)
+        examples = max(1, min(self.request.examples, AGAIN_EXAMPLES) - judged)
         explore(self.kind.strategy(domain), visit, examples=examples, seed=self._seed)
         return broken
 
@@ -300,15 +313,31 @@ class LawSearch:
             trouble = trouble_of(again)
             if trouble is not None:
                 return again, trouble
-        case = shrink(
-            self.kind.strategy(domain),
-            lambda drawn: law.adapt(drawn, domain),
-            lambda case: trouble_of(case) is not None,
-            set(cases),
-            examples=self.request.examples,
-            seed=self._seed,
-        )
+        case = self._plain(cases, trouble_of)
+        if case is None:
+            case = shrink(
+                self.kind.strategy(domain),
+                lambda drawn: law.adapt(drawn, domain),
+                lambda case: trouble_of(case) is not None,
+                set(cases),
+                examples=self.request.examples,
+                seed=self._seed,
+            )
         return case, trouble_of(case) or cases.get(case) or next(iter(cases.values()))
+
+    def _plain(
+        self, cases: dict[Any, Trouble], trouble_of: Callable[[Any], Trouble | None]
+    ) -> Any | None:
+        """The simplest of the plainest cases that shows the trouble; None where none does."""
+        if self.kind.plainest is None or self.subject.target.declaration.costly:
+            return None
+        deadline = time.monotonic() + SHRINK_SECONDS
+        for case in self.kind.plainest(cases):
+            if time.monotonic() > deadline:
+                return None
+            if trouble_of(case) is not None:
+                return polish(case, lambda one: trouble_of(one) is not None, deadline=deadline)
+        return None
 
     def _report(
         self,

@@ -13,7 +13,10 @@ ENOUGH: Final = 60  # of fewer examples none does: even two options need some tw
 
 
 def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Iterator[Any]:
-    """The cases that were asked for, then those that cover every two options; in one dtype."""
+    """The cases that were asked for, those that cover every two options, and the edges of tiles.
+
+    All in one dtype.
+    """
     for case in request.first:
         if _fits(case, kind, domain):
             yield case
@@ -21,6 +24,8 @@ def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Itera
         covering = list(kind.pairs(domain, seed))
         if request.pairs or len(covering) * PAIRS_SHARE <= request.examples:
             yield from covering
+    if kind.edges is not None and request.examples >= ENOUGH:
+        yield from kind.edges(domain, seed)
 
 
 def _fits(case: Any, kind: Kind, domain: Any) -> bool:

@@ -288,8 +288,9 @@ def _plain_options(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
         field_name: _offered(bench, option) and bench.works(case, option)
         for option, (field_name, case) in candidates.items()
     }
-    # Where scores are hidden before they are scaled, -inf * 0 is NaN: asked without causal order.
-    taken["zero_scale"] = (
-        taken["scale"] and base.causal is None and bench.works(base.but(scale=0.0), "scale 0")
-    )
+    # Where scores are hidden before they are scaled, -inf * 0 is NaN: asked where nothing is.
+    hides = base.causal is not None and (base.q_len > 1 or base.causal != "lower_right")
+    for field_name, number in (("zero_scale", 0.0), ("negative_scale", -0.5)):
+        given = base.but(scale=number)
+        taken[field_name] = taken["scale"] and not hides and bench.works(given, f"scale {number:g}")
     return taken

@@ -38,11 +38,6 @@ def attention_pairs(domain: Domain, seed: int) -> Iterator[AttentionCase]:
         factors["lengths"] = (*factors["lengths"], "one query")
     for row in covering_rows(factors, lambda row: attention_allows(domain, row)):
         yield attention_from(row, domain, rng, values=values, tails=True)
-    if domain.zero_scale and None in domain.causal:  # `scale or default` reads 0 as no scale
-        telling = ("normal",) if "normal" in values else values
-        plain = attention_from({"causal": None}, domain, rng, values=telling, tails=True)
-        large = {"magnitude": 10.0} if plain.values == "normal" else {}
-        yield plain.but(scale=0.0, **large)
 
 
 def covering_rows(factors: Factors, allows: Allows = lambda row: True) -> list[Row]:

@@ -240,3 +240,18 @@ def attention_admits(domain: Domain, case: AttentionCase) -> bool:
         and all(possible for asked, possible in offered.values() if asked)
         and attention_allows(domain, row)
     )
+
+
+def attention_within(domain: Domain, case: AttentionCase) -> bool:
+    """Whether ``domain`` offers the options of ``case`` and its sizes, numbers and memory too."""
+    sizes = (
+        (case.batch_size, domain.batch_size),
+        (case.num_kv_heads, domain.num_kv_heads),
+        (case.group_size, domain.group_size),
+    )
+    return (
+        attention_admits(domain, case)
+        and case.values in domain.values
+        and case.memory in domain.memories
+        and all(low <= size <= high for size, (low, high) in sizes)
+    )

@@ -38,6 +38,12 @@ def scales(sight: Sight) -> Iterator[Suspect]:
         if given == 0:
             sentence = "a scale of 0 is read as none given: scores are scaled by 1/sqrt(head_dim)"
             named.append((sentence, _default))
+        elif given < 0:
+            sentence = (
+                "a scale below 0 is read as none given: scores are scaled by 1/sqrt(head_dim)"
+            )
+            named.append((sentence, _default))
+            named.append(("the sign of the given scale is lost", lambda i: abs(i.scale_value)))
         named += [
             ("the given scale is ignored: scores are scaled by 1/sqrt(head_dim)", _default),
             ("the given scale is multiplied by 1/sqrt(head_dim)",
@@ -57,7 +63,7 @@ def scales(sight: Sight) -> Iterator[Suspect]:
          lambda i: i.scale_value * LOG2_E),
         ("scores lack a factor log2(e): exp2 is taken of unconverted scores",
          lambda i: i.scale_value / LOG2_E),
-        ("the square root of the scale is applied", lambda i: i.scale_value**0.5),
+        ("the square root of the scale is applied", lambda i: abs(i.scale_value) ** 0.5),
         ("scores are divided by the scale", lambda i: 1 / i.scale_value),
         ("scores are negated", lambda i: -i.scale_value),
         ("scores are scaled by sqrt(head_dim)", lambda i: i.query.shape[-1] ** 0.5),

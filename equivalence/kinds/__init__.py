@@ -33,7 +33,10 @@ class Kind:
     retold: (subject, law name, case, diagnoses) -> the one of them that explains the case too.
     identify: (target, domain, dtype) -> the lines of its identity card, from probes.
     pairs: (domain, seed) -> cases that have every two options together at least once.
+    edges: (domain, seed) -> few cases at the edges of tiles, whose options act.
     admits: (domain, case) -> whether the target takes the options of a case from elsewhere.
+    within: (domain, case) -> whether the domain has that case, its sizes and numbers too.
+    plainest: failing cases -> the simplest cases that may show the same mistake, in order of size.
     spare: (domain, diagnosis kind) -> the part of the domain where that mistake cannot show.
     """
 
@@ -49,7 +52,10 @@ class Kind:
     spare: Callable[[Any, str], Any] | None = None
     identify: Callable[[Target, Any, str], list[str]] | None = None
     pairs: Callable[[Any, int], Iterable[Any]] | None = None
+    edges: Callable[[Any, int], Iterable[Any]] | None = None
     admits: Callable[[Any, Any], bool] | None = None
+    within: Callable[[Any, Any], bool] | None = None
+    plainest: Callable[[Iterable[Any]], Sequence[Any]] | None = None
 
 
 MODULES: Final = {

@@ -13,11 +13,13 @@ from equivalence.domain import REAL_HEAD_DIMS, Domain, without_fault
 from equivalence.kinds import Kind
 from equivalence.laws import law_named
 from equivalence.outcome import Target
+from equivalence.plainest import plainest
 from equivalence.probes import battery, card_lines
 from equivalence.results import Diagnosis, Shares
 from equivalence.strategies.attention import attention_cases
+from equivalence.strategies.edges import attention_edges
 from equivalence.strategies.pairs import attention_pairs
-from equivalence.strategies.plain import attention_admits
+from equivalence.strategies.plain import attention_admits, attention_within
 from equivalence.subject import Subject
 from equivalence.trials import Trials, try_features
 from equivalence.verdict import Trouble
@@ -68,5 +70,8 @@ KIND: Final = Kind(
     spare=without_fault,
     identify=_identify,
     pairs=attention_pairs,
+    edges=attention_edges,
     admits=attention_admits,
+    within=attention_within,
+    plainest=plainest,
 )

@@ -74,6 +74,19 @@ NUMBERS = (
         diagnoses=("scale",),
     ),
     Broken(
+        name="scale_below_zero_read_as_none",
+        kernel=broken(factor=lambda f, at: f if f > 0 else at.dim**-0.5),
+        smallest=Case(kv_len=2, scale=-0.5, values="one_hot"),
+        diagnoses=("scale",),
+        note="`scale if scale > 0 else default`; a scale of 0 shows it as well",
+    ),
+    Broken(
+        name="sign_of_the_scale_lost",
+        kernel=broken(factor=lambda f, at: abs(f)),
+        smallest=Case(kv_len=2, scale=-0.5, values="one_hot"),
+        diagnoses=("scale",),
+    ),
+    Broken(
         name="scale_twice",
         rows=("ATT-CDO-TensorRT-4328",),
         kernel=broken(factor=lambda f, at: f * f),

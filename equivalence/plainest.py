@@ -1,0 +1,156 @@
+"""The plainest cases that a mistake could be shown on, as a person would write them down.
+
+A mistake needs few options and few sizes: those that all of its failing cases share. Combinations
+of these, with the simplest values, are tried in the order of their size before anything is shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any, Final
+
+from equivalence.case import AttentionCase
+from equivalence.masks import Mask
+from equivalence.search import LARGE_PRODUCT, size_of
+
+MOST: Final = 160  # cases that are tried
+FEW: Final = 3  # of fewer failing cases, what they share says little about their sizes
+TOLD: Final = 8  # a mistake that needs more keys or queries than that needs a border of tiles
+VALUES: Final = ("ramp", "steps", "one_hot", "normal")
+Fields = dict[str, Any]
+SHAPES: Final[tuple[Fields, ...]] = (
+    {},
+    {"kv_len": 2},
+    {"q_len": 2},
+    {"q_len": 2, "kv_len": 2},
+    {"q_len": 2, "kv_len": 3},
+    {"q_len": 3, "kv_len": 2},
+    {"kv_len": 3},
+    {"kv_len": 2, "head_dim": 2},
+    {"head_dim": 2},
+    {"kv_len": 2, "value_head_dim": 2},
+    {"head_dim": 2, "value_head_dim": 1},
+    {"head_dim": 2, "value_head_dim": 1, "kv_len": 2},
+    {"kv_len": 3, "value_head_dim": 2},
+    {"kv_len": 5},
+)
+HEADS: Final[tuple[Fields, ...]] = (
+    {},
+    {"num_kv_heads": 2},
+    {"group_size": 2},
+    {"num_kv_heads": 2, "group_size": 2},
+    {"batch_size": 2},
+    {"batch_size": 2, "num_kv_heads": 2},
+)
+
+
+def plainest(cases: Iterable[AttentionCase]) -> list[AttentionCase]:
+    """Simple cases that have the options which all failing ``cases`` share, the simplest first.
+
+    Some may lie outside the domain of the target or of the law; none of them has to fail.
+    """
+    failing = list(cases)
+    least = {
+        name: min(getattr(case, name) for case in failing)
+        for name in ("batch_size", "num_kv_heads", "group_size", "q_len", "kv_len", "head_dim")
+    }
+    first = min(failing, key=size_of)
+    axes = [_levels(name, first) for name in _shared(failing)]
+    found: dict[AttentionCase, None] = {}
+    for shape, heads, values in product(_shapes(least, len(failing)), HEADS, VALUES):
+        sizes = {**shape, **heads}
+        if len(failing) > FEW and _too_small(sizes, least):
+            continue
+        for options in product(*(levels(sizes) for levels in axes)):
+            case = _made(first, {**sizes, "values": values}, options)
+            if case is not None:
+                found[case] = None
+    return sorted(found, key=size_of)[:MOST]
+
+
+def _shared(failing: list[AttentionCase]) -> list[str]:
+    """The options that every failing case has."""
+    plain = AttentionCase()
+    names = ("causal", "window", "mask", "scale", "softcap", "sinks", "alibi", "kv_lengths")
+    return [
+        name
+        for name in (*names, "plants", "memory")
+        if all(getattr(case, name) != getattr(plain, name) for case in failing)
+    ]
+
+
+def _shapes(least: Mapping[str, int], failing: int) -> Iterator[Fields]:
+    """Small shapes, or those just beyond a tile where every failing case is that long."""
+    long = failing > FEW
+    if not (long and max(least["kv_len"], least["q_len"], least["head_dim"]) > TOLD):
+        yield from SHAPES
+        return
+    borders = (1, 2, 3, 9, 17, 18, 33, 65, 129)
+
+    def beyond(name: str) -> list[int]:
+        if least[name] <= TOLD:
+            return [n for n in (1, 2) if n >= least[name]] or [least[name]]
+        return [n for n in borders if TOLD < n <= least[name]]
+
+    for q_len, kv_len, head_dim in product(beyond("q_len"), beyond("kv_len"), beyond("head_dim")):
+        yield {"q_len": q_len, "kv_len": kv_len, "head_dim": head_dim}
+
+
+def _too_small(sizes: Fields, least: Mapping[str, int]) -> bool:
+    """Whether an axis has length one that has several in every failing case."""
+    return any(low > 1 and sizes.get(name, 1) == 1 for name, low in least.items())
+
+
+def _levels(name: str, first: AttentionCase) -> Callable[[Fields], list[Fields]]:
+    """For given sizes, the plainest forms of one option."""
+    held = getattr(first, name)
+
+    def levels(sizes: Fields) -> list[Fields]:
+        kv_len, batch_size = sizes.get("kv_len", 1), sizes.get("batch_size", 1)
+        forms: Iterable[Any] = (held,)
+        match name:
+            case "window":
+                forms = (1, 2) if isinstance(held, int) else ((0, 0), (0, -1), (-1, 0), (1, 0))
+            case "mask":
+                forms = _masks(held)
+            case "scale":
+                forms = (held,) if held <= 0 else (0.5, held)
+            case "softcap":
+                forms = (1.0, held)
+            case "kv_lengths" if batch_size == 1:
+                forms = ((kv_len,), (1,), (0,))
+            case "kv_lengths":
+                forms = ((0, 1), (1, kv_len), (kv_len, 1))
+            case "plants":
+                forms = (LARGE_PRODUCT,)
+            case "memory":
+                forms = dict.fromkeys((held, "sliced", "transposed"))
+        return [{name: form} for form in forms]
+
+    return levels
+
+
+def _masks(held: Mask) -> Iterator[Mask]:
+    axes = dict.fromkeys(("q", held.axes if len(held.axes) < 2 else held.axes.replace("q", "")))
+    for name in axes:
+        if held.form == "bool":
+            yield Mask(axes=name)
+            yield Mask(axes=name, pattern="padding")
+            yield Mask(axes=name, pattern="causal_upper_left")
+            yield Mask(axes=name, empty_rows=1)
+        else:
+            yield Mask(axes=name, form="float")
+            yield Mask(axes=name, form="float", bias=1.0)
+            yield Mask(axes=name, form="float", pattern="padding")
+            yield Mask(axes=name, form="float", hidden="finfo.min", empty_rows=1)
+
+
+def _made(first: AttentionCase, sizes: Fields, options: tuple[Fields, ...]) -> AttentionCase | None:
+    fields: Fields = {"dtype": first.dtype, "head_order": first.head_order, **sizes}
+    for option in options:
+        fields |= option
+    try:
+        return AttentionCase(**fields)
+    except ValueError:
+        return None

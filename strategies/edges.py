@@ -1,0 +1,112 @@
+"""Cases at the edges of tiles, and options given so that they act: few, and asked for on purpose.
+
+Kernels work in tiles of 16 to 128 keys, have code of their own for a single query and for long
+keys, and read some values of an option as none given. Drawn numbers meet such places by luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from equivalence.case import AttentionCase
+from equivalence.domain import Domain
+from equivalence.strategies.attention import UNSEEDED
+
+# Of 33 queries at the end of 130 keys, some window of two starts at a multiple of each tile.
+QUERIES: Final = 33
+KEYS: Final = 130
+# The last of so many keys stands alone in its tile, whatever the tile is.
+ONE_BEYOND: Final = 129
+HALF_WINDOW: Final = 65  # which then starts in the middle, at another multiple of tiles
+SMALL_CAP: Final = 1.0
+LARGE_SCORES: Final = 10.0  # of the query, so that caps and scales act
+
+
+def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
+    """Cases inside ``domain``, as far as it admits such lengths and options."""
+    plain = _plain(domain, seed)
+    for window in domain.windows:
+        two: int | tuple[int, int] = 2 if window == "int" else (1, 0)
+        half: int | tuple[int, int] = (
+            HALF_WINDOW if window == "int" else (HALF_WINDOW - 1, HALF_WINDOW)
+        )
+        causal = domain.causal[-1] if domain.window_needs_causal else domain.causal[0]
+        windowed = plain.but(causal=causal)
+        yield _long(windowed, domain, QUERIES, KEYS).but(window=two)
+        yield _long(windowed, domain, 1, ONE_BEYOND).but(window=two)
+        yield _long(windowed, domain, 1, ONE_BEYOND).but(window=half)
+    if domain.causal[-1] is not None:
+        yield _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
+    if domain.softcap:
+        capped = plain.but(softcap=SMALL_CAP, **_large(plain))
+        yield _long(capped, domain, 1, ONE_BEYOND)
+        yield _long(capped, domain, QUERIES, ONE_BEYOND)
+    if domain.scale:
+        yield _long(plain.but(scale=0.25, **_large(plain)), domain, 1, ONE_BEYOND)
+        yield from _odd_scales(plain, domain)
+
+
+def _odd_scales(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
+    """A scale of 0, which ``scale or default`` reads as none, and one below it.
+
+    Nothing may be hidden: scores that are hidden before they are scaled turn into NaN, or infinity.
+    """
+    open_rows = None in domain.causal or domain.causal[-1] == "lower_right"
+    if not open_rows:
+        return
+    if None in domain.causal:
+        case = _long(plain.but(causal=None), domain, 5, 27)
+    else:
+        case = _long(plain, domain, 1, 27)
+    if case.causal is not None and case.q_len > 1:
+        return
+    case = case.but(**_large(plain))
+    if domain.zero_scale:
+        yield case.but(scale=0.0)
+    if domain.negative_scale:
+        yield case.but(scale=-0.5)
+
+
+def _large(case: AttentionCase) -> dict[str, Any]:
+    return {"magnitude": LARGE_SCORES} if case.values == "normal" else {}
+
+
+def _plain(domain: Domain, seed: int) -> AttentionCase:
+    """No option, few heads, and numbers that tell keys apart where the domain has such."""
+    telling = [name for name in domain.values if name not in UNSEEDED]
+    values = "normal" if "normal" in telling else (telling or list(domain.values))[0]
+    fields: dict[str, Any] = {
+        "dtype": domain.dtypes[0],
+        "head_order": domain.head_orders[0],
+        "causal": domain.causal[0],
+        "batch_size": domain.batch_size[0],
+        "values": values,
+    }
+    if values not in UNSEEDED:
+        fields["seed"] = seed % 2**16
+    if domain.head_layouts is not None:
+        layout = domain.head_layouts[0]
+        fields |= dict(zip(("num_kv_heads", "group_size", "head_dim"), layout, strict=True))
+    else:
+        fields["num_kv_heads"] = max(domain.num_kv_heads[0], min(2, domain.num_kv_heads[1]))
+        fields["group_size"] = max(domain.group_size[0], min(2, domain.group_size[1]))
+        fields["head_dim"] = min(domain.head_dims or (8,), key=lambda size: abs(size - 8))
+    return AttentionCase(**fields)
+
+
+def _long(case: AttentionCase, domain: Domain, q_len: int, kv_len: int) -> AttentionCase:
+    """The case with these lengths, or the nearest that the domain has."""
+    if domain.kv_lens is not None:
+        kv_len = min(domain.kv_lens, key=lambda n: abs(n - kv_len))
+    else:
+        kv_len = max(domain.kv_len[0], min(domain.kv_len[1], kv_len))
+    if domain.square:
+        return case.but(q_len=kv_len, kv_len=kv_len)
+    most = domain.q_len[1] if domain.longer_queries else min(domain.q_len[1], kv_len)
+    if domain.q_lens is not None:
+        fitting = [n for n in domain.q_lens if n <= most] or [min(domain.q_lens)]
+        q_len = min(fitting, key=lambda n: abs(n - q_len))
+    else:
+        q_len = max(domain.q_len[0], min(most, q_len))
+    return case.but(q_len=q_len, kv_len=kv_len)
