@@ -14,10 +14,11 @@ from equivalence.case import AttentionCase
 from equivalence.masks import Mask
 from equivalence.search import LARGE_PRODUCT, size_of
 
-MOST: Final = 160  # cases that are tried
+MOST: Final = 240  # cases that are tried
 FEW: Final = 3  # of fewer failing cases, what they share says little about their sizes
 TOLD: Final = 8  # a mistake that needs more keys or queries than that needs a border of tiles
 VALUES: Final = ("ramp", "steps", "one_hot", "normal")
+PAIRS: Final = ((0, 0), (0, -1), (-1, 0), (1, 0))
 Fields = dict[str, Any]
 SHAPES: Final[tuple[Fields, ...]] = (
     {},
@@ -33,6 +34,9 @@ SHAPES: Final[tuple[Fields, ...]] = (
     {"head_dim": 2, "value_head_dim": 1},
     {"head_dim": 2, "value_head_dim": 1, "kv_len": 2},
     {"kv_len": 3, "value_head_dim": 2},
+    {"kv_len": 2, "head_dim": 3},
+    {"kv_len": 4},
+    {"kv_len": 4, "value_head_dim": 2},
     {"kv_len": 5},
 )
 HEADS: Final[tuple[Fields, ...]] = (
@@ -56,7 +60,7 @@ def plainest(cases: Iterable[AttentionCase]) -> list[AttentionCase]:
         for name in ("batch_size", "num_kv_heads", "group_size", "q_len", "kv_len", "head_dim")
     }
     first = min(failing, key=size_of)
-    axes = [_levels(name, first) for name in _shared(failing)]
+    axes = [_levels(name, failing) for name in _shared(failing)]
     found: dict[AttentionCase, None] = {}
     for shape, heads, values in product(_shapes(least, len(failing)), HEADS, VALUES):
         sizes = {**shape, **heads}
@@ -98,26 +102,27 @@ def _shapes(least: Mapping[str, int], failing: int) -> Iterator[Fields]:
 
 
 def _too_small(sizes: Fields, least: Mapping[str, int]) -> bool:
-    """Whether an axis has length one that has several in every failing case."""
-    return any(low > 1 and sizes.get(name, 1) == 1 for name, low in least.items())
+    """Whether there is one head or batch row of what every failing case has several of."""
+    several = ("batch_size", "num_kv_heads", "group_size")
+    return any(least[name] > 1 and sizes.get(name, 1) == 1 for name in several)
 
 
-def _levels(name: str, first: AttentionCase) -> Callable[[Fields], list[Fields]]:
-    """For given sizes, the plainest forms of one option."""
-    held = getattr(first, name)
+def _levels(name: str, failing: list[AttentionCase]) -> Callable[[Fields], list[Fields]]:
+    """For given sizes, the plainest forms of one option, of those that fail."""
+    held = list(dict.fromkeys(getattr(case, name) for case in failing))
 
     def levels(sizes: Fields) -> list[Fields]:
         kv_len, batch_size = sizes.get("kv_len", 1), sizes.get("batch_size", 1)
-        forms: Iterable[Any] = (held,)
+        forms: Iterable[Any] = held
         match name:
             case "window":
-                forms = (1, 2) if isinstance(held, int) else ((0, 0), (0, -1), (-1, 0), (1, 0))
+                forms = (1, 2) if any(isinstance(one, int) for one in held) else PAIRS
             case "mask":
                 forms = _masks(held)
             case "scale":
-                forms = (held,) if held <= 0 else (0.5, held)
+                forms = [0.5] if any(one > 0 for one in held) else held
             case "softcap":
-                forms = (1.0, held)
+                forms = [1.0]
             case "kv_lengths" if batch_size == 1:
                 forms = ((kv_len,), (1,), (0,))
             case "kv_lengths":
@@ -125,25 +130,27 @@ def _levels(name: str, first: AttentionCase) -> Callable[[Fields], list[Fields]]
             case "plants":
                 forms = (LARGE_PRODUCT,)
             case "memory":
-                forms = dict.fromkeys((held, "sliced", "transposed"))
+                forms = [one for one in ("sliced", "transposed", "expanded") if one in held]
         return [{name: form} for form in forms]
 
     return levels
 
 
-def _masks(held: Mask) -> Iterator[Mask]:
-    axes = dict.fromkeys(("q", held.axes if len(held.axes) < 2 else held.axes.replace("q", "")))
-    for name in axes:
-        if held.form == "bool":
-            yield Mask(axes=name)
-            yield Mask(axes=name, pattern="padding")
-            yield Mask(axes=name, pattern="causal_upper_left")
-            yield Mask(axes=name, empty_rows=1)
+def _masks(held: list[Mask]) -> Iterator[Mask]:
+    """Plain masks along an axis that every one of ``held`` has, bool where one of them is."""
+    shared = [axis for axis in "bh" if all(axis in one.axes for one in held)] or ["q"]
+    for axes in ["".join(shared), *shared] if len(shared) > 1 else shared:
+        if any(one.form == "bool" for one in held):
+            yield Mask(axes=axes)
+            yield Mask(axes=axes, pattern="padding")
+            yield Mask(axes=axes, pattern="causal_upper_left")
+            yield Mask(axes=axes, pattern="window", size=2)
+            yield Mask(axes=axes, empty_rows=1)
         else:
-            yield Mask(axes=name, form="float")
-            yield Mask(axes=name, form="float", bias=1.0)
-            yield Mask(axes=name, form="float", pattern="padding")
-            yield Mask(axes=name, form="float", hidden="finfo.min", empty_rows=1)
+            yield Mask(axes=axes, form="float")
+            yield Mask(axes=axes, form="float", bias=1.0)
+            yield Mask(axes=axes, form="float", pattern="padding")
+            yield Mask(axes=axes, form="float", hidden="finfo.min", empty_rows=1)
 
 
 def _made(first: AttentionCase, sizes: Fields, options: tuple[Fields, ...]) -> AttentionCase | None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.diagnosis.by_card import faults
-from equivalence.diagnosis.evidence import explains, look, sights
-from equivalence.diagnosis.experiments import by_weights, guilty_option, noisy
+from equivalence.diagnosis.evidence import explains, foretells_a_fault, look, looks
+from equivalence.diagnosis.experiments import by_length, by_weights, guilty_option, noisy
 from equivalence.diagnosis.imagining import Sight, Suspect
 from equivalence.diagnosis.numbers import (
     finite_minimum_rows,
     fitted_factor,
     loose_precision,
+    maximum_kept,
     overflow,
 )
 from equivalence.diagnosis.table import suspects
@@ -57,9 +58,10 @@ def diagnose(
         if trouble.kind not in SECONDARY:
             return found
         with np.errstate(all="ignore"):
-            seen = sights(target, case, domain)
+            seen, right = looks(target, case, domain)
             # A mistake that other numbers in this shape do not show is not the reason.
-            named = judged(seen) if any(_same_shape(one.case, case) for one in seen) else None
+            shown = any(_same_shape(one.case, case) for one in seen)
+            named = judged(seen, right=right) if shown else None
         return named or _perhaps_inherited(found, target, case, trouble)
     with np.errstate(all="ignore"):  # what a mistake makes of the numbers may well be NaN
         return _investigated(target, domain, case, trouble, probe)
@@ -92,14 +94,19 @@ def _investigated(
     if not _repeats(target, case, domain):
         text = "the same call gives different answers, so nothing else can be said of it"
         return Diagnosis(kind="determinism", text=text)
-    seen = sights(target, case, domain)
+    seen, right = looks(target, case, domain)
     if not seen:
         return _fallback(trouble, case)
-    verdict = _strides(target, seen) or overflow(seen[0]) or finite_minimum_rows(seen[0])
+    verdict = (
+        _strides(target, seen)
+        or overflow(seen[0])
+        or maximum_kept(target, seen[0])
+        or finite_minimum_rows(seen)
+    )
     if verdict is not None:
         return verdict
     return (
-        judged(seen)
+        judged(seen, right=right)
         or fitted_factor(seen)
         or loose_precision(seen, strict=True)
         or guilty_option(target, seen)
@@ -107,21 +114,33 @@ def _investigated(
         or by_weights(target, seen)
         or loose_precision(seen)
         or _by_card(probe, case)
+        or by_length(target, seen[0])
+        or loose_precision(seen, strict=True, vacuous=True)
         or _fallback(trouble, case, seen[0])
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A suspect that is near the first sight: of all sights, how many confirm or refute it."""
+    """A suspect that is near the first sight: of all sights, how many confirm or refute it.
+
+    denied: calls that came back right and would not have, were it the cause.
+    """
 
     suspect: Suspect
     confirmed: int
     refuted: int
+    denied: int = 0
 
 
-def judged(seen: list[Sight], kind: str | None = None) -> Diagnosis | None:
-    """The best standing suspect (of one kind); None where more refutes than confirms it."""
+def judged(
+    seen: list[Sight], kind: str | None = None, *, right: Sequence[Sight] = ()
+) -> Diagnosis | None:
+    """The best standing suspect (of one kind); None where more refutes than confirms it.
+
+    Of those that explain as much of what was ``seen``, one that agrees with the ``right`` calls as
+    well; but a mistake on one path only, told in general words, need not.
+    """
     standings = []
     for suspect in suspects(seen[0]):
         if kind not in (None, suspect.kind):
@@ -141,8 +160,13 @@ def judged(seen: list[Sight], kind: str | None = None) -> Diagnosis | None:
     standings = [s for s in standings if s.confirmed > s.refuted]
     if not standings:
         return None
-    best = min(standings, key=lambda s: (s.refuted - s.confirmed, s.suspect.cost))
-    suspect = best.suspect
+    most = min(s.refuted - s.confirmed for s in standings)
+    best = [s for s in standings if s.refuted - s.confirmed == most]
+    if len(best) > 1 and right:
+        best = [
+            replace(s, denied=sum(foretells_a_fault(s.suspect, one) for one in right)) for s in best
+        ]
+    suspect = min(best, key=lambda s: (s.denied, s.suspect.cost)).suspect
     declare = f"; if that is meant: --declare {suspect.declare}" if suspect.declare else ""
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{declare}")
 

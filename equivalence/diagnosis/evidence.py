@@ -44,14 +44,20 @@ def look(target: Target, case: Any, inputs: AttentionInputs | None = None) -> Si
 
 def sights(target: Target, case: Any, domain: Domain) -> list[Sight]:
     """The counterexample, if it is wrong, and every variant of it that is."""
-    found = []
+    return looks(target, case, domain)[0]
+
+
+def looks(target: Target, case: Any, domain: Domain) -> tuple[list[Sight], list[Sight]]:
+    """The counterexample and its variants: those that are wrong, and those that are right."""
+    found: list[Sight] = []
+    right: list[Sight] = []
     for one in (case, *variants(case, domain)):
         if one is not case and target.supports(one) is not True:
             continue
         sight = look(target, one)
-        if sight is not None and sight.wrong.any():
-            found.append(sight)
-    return found
+        if sight is not None:
+            (found if sight.wrong.any() else right).append(sight)
+    return found, right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,22 @@ def fit(world: World, sight: Sight) -> Fit:
         near = np.where(empty, ~sight.wrong | _as_if_empty(sight, far), near)
         telling = np.where(empty, far, ~(allowed >= 0.7 * away))
     return Fit(near=bool(near.all()), telling=bool(telling[sight.wrong].any()))
+
+
+def foretells_a_fault(suspect: Suspect, sight: Sight) -> bool:
+    """Whether the suspect would make a call wrong that came back right."""
+    world = world_of(suspect, sight.inputs)
+    if world is None:
+        return False
+    try:
+        with np.errstate(all="ignore"):
+            output = world.output()
+            allowed = world.allowed(sight.profile)
+    except ValueError:  # shapes that the bound does not know
+        return False
+    if output.shape != sight.actual.shape:
+        return True
+    return bool((~(np.abs(sight.actual - output) <= allowed) & ~world.empty()).any())
 
 
 def fits_all(worlds: Iterable[World], seen: list[Sight]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from equivalence.inputs import AttentionInputs
 from equivalence.outcome import Target
 from equivalence.results import Diagnosis
 
+LENGTHS: Final = 40  # of the keys that are tried
 WITHOUT: dict[str, dict[str, Any]] = {
     "softcap": {"softcap": None},
     "sinks": {"sinks": None},
@@ -80,6 +81,16 @@ def _readings(sight: Sight, weights: Array) -> Iterator[Diagnosis]:
     by_the_weights = np.abs(np.matmul(weights - exact, value))[sight.wrong].max(initial=0.0)
     error = np.abs(sight.actual - sight.exact.output)[sight.wrong].max(initial=0.0)
     if np.allclose(weights, exact, rtol=close, atol=close) and by_the_weights < 0.1 * error:
+        # Each key is one more rounding of a sum that is kept in the dtype.
+        dtype, size = sight.inputs.dtype, float(np.abs(sight.inputs.value).max(initial=0.0))
+        keys = sight.inputs.key.shape[2]
+        if error <= keys * format_of(dtype).unit_roundoff * size:
+            text = (
+                f"the weights of the keys are right, and the error is within one rounding to "
+                f"{dtype} for each of the {keys} keys: their values are summed in it"
+            )
+            yield Diagnosis(kind="precision", text=text)
+            return
         text = "the weights of the keys are right, so it is the values that are read wrong"
         yield Diagnosis(kind="wrong-operand", text=text)
         return
@@ -164,3 +175,31 @@ def noisy(target: Target, inputs: AttentionInputs, calls: int = 6) -> bool:
         ):
             return True
     return False
+
+
+def by_length(target: Target, sight: Sight) -> Diagnosis | None:
+    """Lengths of the keys that are all wrong and leave the same rest beyond tiles; others right."""
+    case = sight.case
+    if case.kv_lengths is not None or case.mask is not None:
+        return None
+    wrong: dict[int, bool] = {}
+    for kv_len in range(1, LENGTHS + 1):
+        one = case.but(kv_len=kv_len)
+        if target.supports(one) is not True:
+            continue
+        seen = look(target, one)
+        if seen is not None:
+            wrong[kv_len] = bool(seen.wrong.any())
+    for tile in (2, 4, 8, 16):
+        partial = {n for n in wrong if n > tile and n % tile}
+        for rest in (None, *range(tile)):
+            told = partial if rest is None else {n for n in wrong if n > tile and n % tile == rest}
+            others = {n for n in wrong if n > tile} - told
+            if len(told) < 2 or not others or not all(wrong[n] for n in told):
+                continue
+            if any(wrong[n] for n in others):
+                continue
+            beyond = "no multiple" if rest is None else f"{rest} beyond a multiple"
+            text = f"wrong where the number of keys is {beyond} of {tile}, right at other lengths"
+            return Diagnosis(kind="head-dim-tail", text=f"{text}: the tail of a tile")
+    return None

@@ -12,6 +12,7 @@ from equivalence.diagnosis.evidence import fit, fits_all
 from equivalence.diagnosis.imagining import Sight, World, from_scores, full
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
+from equivalence.outcome import Target
 from equivalence.probes.precision import CANDIDATES, candidate
 from equivalence.profiles import PROFILES
 from equivalence.reference import attention
@@ -62,16 +63,45 @@ def _fits_overflown(sight: Sight, limit: float) -> bool:
     return any(found.near and found.telling for found in (fit(w, sight) for w in worlds))
 
 
-def finite_minimum_rows(sight: Sight) -> Diagnosis | None:
-    """Wrong in nothing but rows whose every key has a huge negative bias."""
+def maximum_kept(target: Target, sight: Sight) -> Diagnosis | None:
+    """Whether one score that exp cannot hold, in every slot alike, ends in something non-finite.
+
+    Asked where a row of huge negative scores is wrong: all its weights are 0 then.
+    """
+    inputs = sight.inputs
+    if not _buried(sight).any() or not inputs.scale_value > 0:
+        return None
+    score = 800.0 if inputs.dtype == "float64" else 100.0
+    number = float(np.sqrt(score / (inputs.scale_value * inputs.query.shape[-1])))
+    same = {"query": np.full_like(inputs.query, number), "key": np.full_like(inputs.key, number)}
+    outcome = target.call(inputs.but(mask=None, softcap=None, **same))
+    if outcome.stored is None or np.isfinite(outcome.output).all():
+        return None
+    text = (
+        f"exp of a score of {score:g} leaves its range, and a row of huge negative scores has no "
+        "weights: the maximum is not subtracted"
+    )
+    return Diagnosis(kind="overflow", text=text)
+
+
+def _buried(sight: Sight) -> Array:
+    """Rows whose every visible key has a huge negative bias: bool ``[B, H, Sq]``."""
     bias = sight.inputs.bias
     if bias is None or sight.inputs.mask is None:
-        return None
+        return np.zeros(sight.wrong.shape[:3], bool)
     low = np.broadcast_to(bias <= -1e3, sight.exact.visible.shape) | ~sight.exact.visible
-    buried = low.all(axis=-1)
+    return np.asarray(low.all(axis=-1))
+
+
+def finite_minimum_rows(seen: list[Sight]) -> Diagnosis | None:
+    """Wrong in nothing but rows whose every key has a huge negative bias, in every sight."""
+    for one in seen:
+        wrong = one.wrong.any(axis=-1)
+        if not wrong.any() or (wrong & ~_buried(one)).any():
+            return None
+    sight, bias = seen[0], seen[0].inputs.bias
+    assert bias is not None
     wrong = sight.wrong.any(axis=-1)
-    if not wrong.any() or (wrong & ~buried).any():
-        return None
     held = sight.actual[wrong]
     what = "NaN" if np.isnan(held).any() else "zeros" if not held.any() else f"{held.flat[0]:.4g}"
     lowest = float(np.min(np.where(np.isfinite(bias), bias, 0.0)))
@@ -84,10 +114,13 @@ def finite_minimum_rows(sight: Sight) -> Diagnosis | None:
     )
 
 
-def loose_precision(found: list[Sight], *, strict: bool = False) -> Diagnosis | None:
+def loose_precision(
+    found: list[Sight], *, strict: bool = False, vacuous: bool = False
+) -> Diagnosis | None:
     """The tightest looser profile within whose bound everything lies, where that says much.
 
-    strict: the errors must be no larger than a few roundings make them.
+    strict: the errors must be no larger than a few roundings make them. vacuous: the bound may say
+    little, where nothing else explains such errors.
     """
     dtype = found[0].inputs.dtype
     judged = found[0].profile.name
@@ -107,7 +140,7 @@ def loose_precision(found: list[Sight], *, strict: bool = False) -> Diagnosis | 
                     rows=sight.exact.seen > 0,
                 )
             )
-        telling = all(f.passes and not f.vacuous for f in facts)
+        telling = all(f.passes and (vacuous or not f.vacuous) for f in facts)
         if telling and _looks_like_rounding(found, name, most=3 if strict else 16):
             needed = max(_used(sight) for sight in found)
             declare = f"; --declare profile={name} accepts it" if name in PROFILES else ""

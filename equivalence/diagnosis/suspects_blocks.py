@@ -46,7 +46,8 @@ def rescaling(sight: Sight) -> Iterator[Suspect]:
                 imagine=partial(_unscaled, block=block, output=output, total=total),
                 cost=10 + cost,
             )
-        for cost, (how, weigh) in enumerate(MERGES):
+        # Blocks of one key, merged in another base, are a softmax in that base: a scale.
+        for cost, (how, weigh) in enumerate(MERGES if block > 1 else ()):
             yield Suspect(
                 kind="lse-merge",
                 sentence=f"blocks of {block} keys are {how}",

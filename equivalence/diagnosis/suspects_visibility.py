@@ -117,6 +117,12 @@ def causal(sight: Sight) -> Iterator[Suspect]:
         lambda i, p: {"causal": p.key >= (p.row if i.causal == "upper_left" else p.diagonal)},
         6,
     )
+    yield _suspect(
+        kind,
+        "the causal mask hides every key",
+        lambda i, p: {"causal": np.zeros((1, 1, 1, 1), bool)},
+        7,
+    )
     if sight.inputs.kv_lengths is not None:
         yield _suspect(
             kind,

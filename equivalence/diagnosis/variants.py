@@ -43,7 +43,7 @@ def _larger(case: AttentionCase, domain: Domain, *, heads: bool) -> dict[str, An
     change: dict[str, Any] = {"values": "normal", "seed": case.seed + 103 + heads}
     change["magnitude"] = 1.0 if heads else 2.0
     q_len = min(case.q_len + 5, max(domain.q_len[1], case.q_len)) if case.q_len > 1 else 1
-    kv_len = case.kv_len + 14 if case.kv_len else 0
+    kv_len = case.kv_len + 14 + heads if case.kv_len else 0  # one of them even
     if domain.q_lens:
         q_len = max((n for n in domain.q_lens if n <= q_len), default=case.q_len)
     if domain.kv_lens:

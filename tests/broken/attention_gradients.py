@@ -71,7 +71,7 @@ def backward_with(fault):
     return kernel
 
 
-def _entry(name, fault, smallest, *rows):
+def _entry(name, fault, smallest, *rows, **smallest_in):
     return Broken(
         name=name,
         rows=rows,
@@ -79,6 +79,7 @@ def _entry(name, fault, smallest, *rows):
         facts=GRADIENTS,
         laws=("gradients-agree",),
         smallest=smallest,
+        smallest_in=smallest_in,
         diagnoses=("gradient",),
     )
 
@@ -109,5 +110,6 @@ GRADIENT = (
         "scale_forgotten_in_the_backward",
         "scale forgotten",
         Case(kv_len=2, head_dim=2, values="one_hot"),
+        bfloat16=Case(kv_len=2, head_dim=3, values="one_hot"),
     ),
 )

@@ -49,7 +49,8 @@ def mask_then_cap(right, at):
     cap = at.given["softcap"]
     if not cap:
         return right
-    return cap * torch.tanh((at.dots * at.factor + at.mask.to(at.wide)) / cap)
+    slopes = at.alibi if at.given["alibi_slopes"] is not None else 0.0
+    return slopes + cap * torch.tanh((at.dots * at.factor + at.mask.to(at.wide)) / cap)
 
 
 NUMBERS = (
@@ -58,6 +59,7 @@ NUMBERS = (
         rows=("ATT-S-vit-pytorch-65",),
         kernel=broken(factor=lambda f, at: f * at.heads**-0.5 if at.given["scale"] is None else f),
         smallest=Case(group_size=2, kv_len=2, values="one_hot"),
+        smallest_in=dict.fromkeys(HALF, Case(group_size=2, kv_len=3, values="one_hot")),
         diagnoses=("scale",),
     ),
     Broken(
@@ -65,6 +67,7 @@ NUMBERS = (
         rows=("ATT-S-pytorch-174361",),
         kernel=broken(given=without(scale=None)),
         smallest=Case(kv_len=2, scale=0.5, values="one_hot"),
+        smallest_in={"bfloat16": Case(kv_len=2, scale=0.1, values="one_hot")},
         diagnoses=("scale",),
     ),
     Broken(
@@ -97,6 +100,7 @@ NUMBERS = (
         name="scale_of_the_value_width",
         kernel=broken(factor=lambda f, at: at.v_dim**-0.5 if at.given["scale"] is None else f),
         smallest=Case(kv_len=2, value_head_dim=2, values="one_hot"),
+        smallest_in={"bfloat16": Case(kv_len=4, value_head_dim=2, values="one_hot")},
         diagnoses=("scale",),
     ),
     Broken(
@@ -105,12 +109,14 @@ NUMBERS = (
             factor=lambda f, at: (-(-at.dim // 8) * 8) ** -0.5 if at.given["scale"] is None else f
         ),
         smallest=PAIR,
+        smallest_in={"bfloat16": Case(kv_len=2, values="normal")},
         diagnoses=("scale",),
     ),
     Broken(
         name="base_2_without_log2e",
         kernel=broken(weights=lambda right, at: torch.exp2(at.masked - at.top)),
         smallest=PAIR,
+        smallest_in={"bfloat16": Case(kv_len=4, values="one_hot")},
         diagnoses=("scale",),
     ),
     Broken(
@@ -127,6 +133,10 @@ NUMBERS = (
         rows=("ATT-S-sglang-33915", "ATT-S-vllm-metal-665"),
         kernel=broken(given=without(softcap=None)),
         smallest=Case(kv_len=2, softcap=1.0, values="one_hot"),
+        smallest_in={
+            "float16": Case(kv_len=5, softcap=1.0, values="one_hot"),
+            "bfloat16": Case(kv_len=2, softcap=1.0, values="one_hot", seed=3),
+        },
         diagnoses=("softcap",),
     ),
     Broken(
@@ -143,6 +153,7 @@ NUMBERS = (
             )
         ),
         smallest=Case(kv_len=2, head_dim=2, softcap=1.0, values="one_hot"),
+        smallest_in={"bfloat16": Case(kv_len=2, head_dim=3, softcap=1.0, values="one_hot")},
         diagnoses=("softcap",),
     ),
     Broken(
@@ -236,6 +247,7 @@ NUMBERS = (
         name="maximum_not_subtracted",
         kernel=broken(top=lambda right, at: torch.zeros_like(right)),
         smallest=LARGE,
+        smallest_in={"float16": Case(mask=Mask(form="float", hidden="finfo.min", empty_rows=1))},
         diagnoses=("overflow",),
     ),
     Broken(
@@ -250,6 +262,7 @@ NUMBERS = (
         name="scores_in_bfloat16",
         kernel=broken(scores=lambda right, at: right.bfloat16().to(at.wide)),
         smallest=PAIR,
+        smallest_in={"float16": Case(kv_len=3, values="one_hot", seed=3)},
         diagnoses=("precision",),
         dtypes=("float64", "float32", "float16"),
     ),

@@ -24,10 +24,11 @@ class Broken:
 
     rows: ids of the public reports that it re-creates, () where none; family: of the mistake.
     facts: what it declares. smallest: the case that it must shrink to (float32; another dtype
-    changes that word alone, unless ``smallest_in`` says otherwise). diagnoses: the kinds that
-    name it, the best one first; none where nothing is wrong that a diagnosis could name.
-    dtypes: where it must be seen. laws: those that see it first; others take longer to say the
-    same. note: what is worth knowing.
+    changes that word alone, unless ``smallest_in`` says otherwise: where the mistake stays within
+    the bound of that dtype on that case, the smallest of its like on which it does not).
+    diagnoses: the kinds that name it, the best one first; none where nothing is wrong that a
+    diagnosis could name. dtypes: where it must be seen. laws: those that see it first; others
+    take longer to say the same. note: what is worth knowing.
     """
 
     name: str

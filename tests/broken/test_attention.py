@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from equivalence.calling import LocalTarget
+from equivalence.domain import Domain
+from equivalence.laws import law_named
+from equivalence.subject import Subject
 from tests.broken.attention_green import GREEN
 from tests.broken.attention_kernels import COLLECTION
 from tests.broken.judging import judge
@@ -17,12 +21,7 @@ NOT_MINIMAL = {
     "mask_of_the_first_query": "a causal mask of two keys, for one key that a pattern hides",
     "weights_in_bfloat16": "seen beside a sink, for a longer row without one",
 }
-NOT_NAMED = {
-    "causal_sees_nothing": "zeros are named before the option that makes them",
-    "last_split_never_written": "NaN from nowhere is told by its place alone",
-    "shards_of_equal_length": "a key of zeros looks like a sink",
-    "summed_in_the_dtype": "equal values are named before the rounding of their sum",
-}
+NOT_NAMED = {}
 
 
 def first_dtype(entry):
@@ -66,6 +65,16 @@ def test_few_are_larger_or_named_otherwise():
 def test_names_are_unique():
     names = [entry.name for entry in (*COLLECTION, *GREEN)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("entry", [e for e in COLLECTION if e.smallest is not None], ids=name_of)
+def test_the_stated_case_shows_the_mistake_in_every_dtype(entry):
+    target = LocalTarget.of(entry.kernel, name=entry.name, facts=entry.declared)
+    for dtype in entry.dtypes:
+        subject = Subject(target, Domain(dtypes=(dtype,)))
+        case = entry.smallest_case(dtype)
+        verdicts = [law_named(law).check(case, subject).status for law in entry.laws]
+        assert "broken" in verdicts, case
 
 
 @pytest.mark.parametrize("entry", GREEN, ids=name_of)
