@@ -16,7 +16,9 @@ from equivalence.search import LARGE_PRODUCT, size_of
 
 MOST: Final = 240  # cases that are tried
 FEW: Final = 3  # of fewer failing cases, what they share says little about their sizes
+SOME: Final = 8  # of fewer, that they share a form of mask is chance
 TOLD: Final = 8  # a mistake that needs more keys or queries than that needs a border of tiles
+FIRST: Final = 5  # shapes that are tried whatever the failing cases share
 VALUES: Final = ("ramp", "steps", "one_hot", "normal")
 PAIRS: Final = ((0, 0), (0, -1), (-1, 0), (1, 0))
 Fields = dict[str, Any]
@@ -90,6 +92,7 @@ def _shapes(least: Mapping[str, int], failing: int) -> Iterator[Fields]:
     if not (long and max(least["kv_len"], least["q_len"], least["head_dim"]) > TOLD):
         yield from SHAPES
         return
+    yield from SHAPES[:FIRST]
     borders = (1, 2, 3, 9, 17, 18, 33, 65, 129)
 
     def beyond(name: str) -> list[int]:
@@ -130,7 +133,7 @@ def _levels(name: str, failing: list[AttentionCase]) -> Callable[[Fields], list[
             case "plants":
                 forms = (LARGE_PRODUCT,)
             case "memory":
-                forms = [one for one in ("sliced", "transposed", "expanded") if one in held]
+                forms = ("contiguous", *(m for m in ("sliced", "transposed") if m in held), held[0])
         return [{name: form} for form in forms]
 
     return levels
@@ -140,13 +143,13 @@ def _masks(held: list[Mask]) -> Iterator[Mask]:
     """Plain masks along an axis that every one of ``held`` has, bool where one of them is."""
     shared = [axis for axis in "bh" if all(axis in one.axes for one in held)] or ["q"]
     for axes in ["".join(shared), *shared] if len(shared) > 1 else shared:
-        if any(one.form == "bool" for one in held):
+        if len(held) <= SOME or any(one.form == "bool" for one in held):
             yield Mask(axes=axes)
             yield Mask(axes=axes, pattern="padding")
             yield Mask(axes=axes, pattern="causal_upper_left")
             yield Mask(axes=axes, pattern="window", size=2)
             yield Mask(axes=axes, empty_rows=1)
-        else:
+        if not any(one.form == "bool" for one in held):
             yield Mask(axes=axes, form="float")
             yield Mask(axes=axes, form="float", bias=1.0)
             yield Mask(axes=axes, form="float", pattern="padding")

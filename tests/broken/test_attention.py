@@ -16,10 +16,7 @@ from tests.broken.judging import judge
 torch.set_num_threads(1)
 # What a search does not bring down to the stated case, or names otherwise, and why.
 NOT_MINIMAL = {
-    "mask_per_head_folded": "another pattern of the mask needs no third key",
     "mask_index_of_7_bits": "a float mask with a bias, for a boolean one",
-    "mask_of_the_first_query": "a causal mask of two keys, for one key that a pattern hides",
-    "weights_in_bfloat16": "seen beside a sink, for a longer row without one",
 }
 NOT_NAMED = {}
 
