@@ -191,6 +191,11 @@ class LawSearch:
             return None
         return trouble
 
+    def _spared(self, domain: Any, case: Any) -> bool:
+        """Whether the case lies where the faults that are named already cannot show."""
+        within = self.kind.within
+        return domain == self.domain or within is None or within(domain, case)
+
     def _announce(self, law: Law) -> None:
         name = self.subject.target.name
         self.progress(Progress(target=name, stage="shrink", law=law.name, dtype=self.dtype))
@@ -260,6 +265,8 @@ class LawSearch:
 
         def trouble_of(case: Any) -> Trouble | None:
             if case.dtype != self.dtype or law.adapt(case, domain) != case:
+                return None
+            if not self._spared(domain, case):
                 return None
             trouble = self._trouble(law, case)
             return trouble if trouble is not None and trouble.kind == kind else None
@@ -386,7 +393,10 @@ def _same_fault(one: Failure, other: Failure) -> bool:
 
 
 def _gist(diagnosis: Diagnosis) -> str:
-    """What it says; of a precision, which profile accepts it and not by how much it is off."""
+    """What it says, without what depends on the case: how many of how many keys, or how far off.
+
+    Of a precision, that is which profile accepts it.
+    """
     if diagnosis.kind != "precision":
-        return diagnosis.text
+        return re.sub(r": \d+ of \d+$", "", diagnosis.text)
     return re.sub(r"is \S+ times", "is beyond", diagnosis.text)

@@ -121,7 +121,7 @@ def causal(sight: Sight) -> Iterator[Suspect]:
         kind,
         "the causal mask hides every key",
         lambda i, p: {"causal": np.zeros((1, 1, 1, 1), bool)},
-        7,
+        10,
     )
     if sight.inputs.kv_lengths is not None:
         yield _suspect(
