@@ -18,7 +18,7 @@ from equivalence.verdict import LawResult
 
 GROWTH: Final = 2
 MOST_EXAMPLES: Final = 20_000  # of one round, each of which draws afresh
-COUNTS: Final = ("examples", "vacuous", "refused", "broken")
+COUNTS: Final = ("examples", "vacuous", "refused", "excluded", "broken")
 
 
 def hunt_target(

@@ -106,7 +106,8 @@ class LawSearch:
         """The verdict of ``law`` on an adapted case; refused where the author excludes it."""
         supported = self.subject.target.supports(case)
         if supported is not True:
-            return Verdict(status="refused", reason=str(supported) or "excluded by its author")
+            reason = str(supported) or "excluded by its author"
+            return Verdict(status="refused", reason=reason, excluded=True)
         return law.check(case, self.subject)
 
     def _count(self, case: Any) -> None:
@@ -145,6 +146,7 @@ class LawSearch:
                 self.shares.vacuous += 1
             case "refused":
                 result.refused += 1
+                result.excluded += verdict.excluded
                 self.shares.refused += 1
                 result.reasons[verdict.reason] = result.reasons.get(verdict.reason, 0) + 1
             case "broken":

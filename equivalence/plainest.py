@@ -14,7 +14,7 @@ from equivalence.case import AttentionCase
 from equivalence.masks import Mask
 from equivalence.search import LARGE_PRODUCT, size_of
 
-MOST: Final = 240  # cases that are tried
+MOST: Final = 300  # cases that are tried
 FEW: Final = 3  # of fewer failing cases, what they share says little about their sizes
 SOME: Final = 8  # of fewer, that they share a form of mask is chance
 TOLD: Final = 8  # a mistake that needs more keys or queries than that needs a border of tiles
@@ -62,17 +62,26 @@ def plainest(cases: Iterable[AttentionCase]) -> list[AttentionCase]:
         for name in ("batch_size", "num_kv_heads", "group_size", "q_len", "kv_len", "head_dim")
     }
     first = min(failing, key=size_of)
-    axes = [_levels(name, failing) for name in _shared(failing)]
     found: dict[AttentionCase, None] = {}
-    for shape, heads, values in product(_shapes(least, len(failing)), HEADS, VALUES):
-        sizes = {**shape, **heads}
-        if len(failing) > FEW and _too_small(sizes, least):
-            continue
-        for options in product(*(levels(sizes) for levels in axes)):
-            case = _made(first, {**sizes, "values": values}, options)
-            if case is not None:
-                found[case] = None
+    shapes = list(_shapes(least, len(failing)))
+    for names in _option_sets(_shared(failing), len(failing)):
+        axes = [_levels(name, failing) for name in names]
+        for shape, heads, values in product(shapes, HEADS, VALUES):
+            sizes = {**shape, **heads}
+            if len(failing) > FEW and _too_small(sizes, least):
+                continue
+            for options in product(*(levels(sizes) for levels in axes)):
+                case = _made(first, {**sizes, "values": values}, options)
+                if case is not None:
+                    found[case] = None
     return sorted(found, key=size_of)[:MOST]
+
+
+def _option_sets(shared: list[str], failing: int) -> list[list[str]]:
+    """The options that are tried together: few cases share some by chance, so each alone too."""
+    if failing > FEW:
+        return [shared]
+    return [[], *([name] for name in shared), shared]
 
 
 def _shared(failing: list[AttentionCase]) -> list[str]:

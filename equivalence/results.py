@@ -51,6 +51,12 @@ DIAGNOSES: Final = (
 )
 
 
+# Of its cases: a target that refuses so many is called limited, whatever holds of the rest.
+LIMITED: Final = 0.5
+# And one that refuses so many, which nobody declared, was hardly judged.
+HARDLY_JUDGED: Final = 0.95
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The named mistake: one of ``DIAGNOSES`` and the sentence that states the fact."""
@@ -136,10 +142,36 @@ class TargetResult:
 
     @property
     def held(self) -> bool | None:
-        """False if a law broke, True if at least one was judged and none broke, else None."""
+        """False if a law broke, True if at least one was judged and none broke, else None.
+
+        A target that refuses every case of each law that calls it at all was not judged: that it
+        refuses what it must refuse says nothing.
+        """
         if self.failures or any(law.held is False for law in self.laws):
             return False
-        return True if any(law.held for law in self.laws) else None
+        judged = any(law.held for law in self.laws) and self.refused_share() < 1
+        return True if judged else None
+
+    def refused_share(self, *, declared: bool = True) -> float:
+        """Of the cases of the laws in which it refused some, the part that it refused.
+
+        declared: counting those too that its author excluded.
+        """
+        some = [law for law in self.laws if law.refused_share(declared=declared) > 0]
+        excluded = 0 if declared else sum(law.excluded for law in some)
+        refused = sum(law.refused for law in some) - excluded
+        return refused / max(1, refused + sum(law.examples + law.vacuous for law in some))
+
+    @property
+    def limited(self) -> float:
+        """The part of the cases that it refused, where that is most of them; else 0."""
+        share = self.refused_share()
+        return share if share >= LIMITED else 0.0
+
+    @property
+    def hardly_judged(self) -> bool:
+        """Whether it refused nearly everything, and nobody declared that it would."""
+        return self.refused_share(declared=False) >= HARDLY_JUDGED
 
     @property
     def crashed(self) -> bool:
@@ -161,9 +193,10 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """3: a target crashed or hung. 1: a law broke, or nothing was exercised. 0: all held."""
+        """3: a target crashed or hung. 1: a law broke, or hardly a case was judged. 0: all held."""
         if any(target.crashed for target in self.targets):
             return 3
-        if not self.targets or any(target.held is not True for target in self.targets):
+        judged = all(target.held is True and not target.hardly_judged for target in self.targets)
+        if not self.targets or not judged:
             return 1
         return 0

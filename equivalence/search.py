@@ -222,6 +222,10 @@ def _simpler(case: Any) -> Iterator[Any]:
             yield from _changed(case, pattern="causal_upper_left", size=1)
         if case.form == "float":
             yield from _changed(case, pattern="all", size=1, hidden="-inf", bias=1.0, seed=0)
+    if getattr(case, "form", "bool") == "float":
+        plain = {"form": "bool", "hidden": "-inf", "bias": 0.0, "size": 1, "seed": 0}
+        for pattern in ("padding", "causal_upper_left"):
+            yield from _changed(case, **plain, pattern=pattern)
 
 
 def _steps(name: str, value: Any) -> Iterator[Any]:

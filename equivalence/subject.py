@@ -22,6 +22,7 @@ from equivalence.reference import Attention, attention
 from equivalence.verdict import Trouble, Verdict, broken, refused
 
 REMEMBERED: Final = 48
+SOUND: Final = ("held", "vacuous")  # verdicts on an output that other laws may start from
 AXES: Final = ("batch row", "query head", "query", "channel")
 T = TypeVar("T")
 
@@ -135,12 +136,12 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
         return None
 
     def sound(self, inputs: InputsT, outcome: Outcome) -> bool:
-        """Whether an outcome agrees with the float64 reference.
+        """Whether an outcome agrees with the float64 reference; one that was refused does not.
 
         A law that relates two calls starts from a sound one: the bounds are those of a correct
         target, so on an output that is already wrong they would accuse laws that it keeps.
         """
-        return self.once("sound", inputs, lambda: self.judge(inputs, outcome).status != "broken")
+        return self.once("sound", inputs, lambda: self.judge(inputs, outcome).status in SOUND)
 
     def verdict(self, facts: Comparison, inputs: CallInputs, *, kind: str, than: str) -> Verdict:
         """Turn the facts of a comparison into a verdict; ``than`` says what it disagrees with."""

@@ -67,8 +67,9 @@ class Verdict:
     """A law's answer for one case.
 
     used is the worst error over the allowed error (0 where nothing is compared); natural is the
-    worst error in units of u sum_j p_j |v_j|; reason says why a case was refused; remarks are
-    facts that are reported but not judged (a non-finite value outside the domain, say).
+    worst error in units of u sum_j p_j |v_j|; reason says why a case was refused, excluded whether
+    its author declared so; remarks are facts that are reported but not judged (a non-finite value
+    outside the domain, say).
     """
 
     status: Status
@@ -76,6 +77,7 @@ class Verdict:
     natural: float = 0.0
     trouble: Trouble | None = None
     reason: str = ""
+    excluded: bool = False
     remarks: tuple[str, ...] = ()
 
 
@@ -106,8 +108,9 @@ class Counterexample:
 class LawResult:
     """What a search found out about one law on one target in one dtype.
 
-    first: how many cases had been drawn when it first broke, None while it holds. histogram: the
-    checks by the part of the bound that they used (``equivalence.used_parts.EDGES``).
+    excluded: those of the refused cases that its author declared so. first: how many cases had
+    been drawn when it first broke, None while it holds. histogram: the checks by the part of the
+    bound that they used (``equivalence.used_parts.EDGES``).
     """
 
     law: str
@@ -115,6 +118,7 @@ class LawResult:
     examples: int = 0
     vacuous: int = 0
     refused: int = 0
+    excluded: int = 0
     used: float = 0.0
     worst_case: Any = None
     histogram: list[int] = field(default_factory=list)
@@ -126,6 +130,11 @@ class LawResult:
     seconds: float = 0.0
     first: int | None = None
     times: list[float] = field(default_factory=list)
+
+    def refused_share(self, *, declared: bool = True) -> float:
+        """Of all cases, the part that was refused; declared: those that its author excluded too."""
+        refused = self.refused if declared else self.refused - self.excluded
+        return refused / max(1, refused + self.examples + self.vacuous)
 
     @property
     def held(self) -> bool | None:

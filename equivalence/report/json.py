@@ -177,6 +177,7 @@ def _target(target: TargetResult, facts: Mapping[str, Any]) -> TargetJson:
         shares={name: number(value) for name, value in target.shares.summary().items()},
         remarks=dict(target.remarks),
         refuses_grouped=target.refuses_grouped,
+        limited=number(target.limited),
         isolated=target.isolated,
         interrupted=target.interrupted,
     )

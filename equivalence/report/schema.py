@@ -119,6 +119,7 @@ class TargetJson(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, Number] = {}
     remarks: dict[str, int] = {}
     refuses_grouped: bool = False
+    limited: Number = 0.0
     isolated: bool = True
     interrupted: bool = False
     graph: dict[str, Number] = {}

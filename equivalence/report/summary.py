@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from equivalence.profiles import PROFILES, profile_for
 from equivalence.report.numbers import count, counted, percent, short
-from equivalence.results import Shares, TargetResult
+from equivalence.results import LIMITED, Shares, TargetResult
 from equivalence.verdict import LawResult
+
+HINT: Final = "; declare what it takes (supports, head_dims, ...) to have that accepted"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,6 +27,11 @@ class LawSummary:
     known: str = ""
     seconds: float = 0.0
     dtypes: list[LawResult] = field(default_factory=list)
+
+    @property
+    def limited(self) -> bool:
+        """Whether most of its cases were refused."""
+        return self.refused >= LIMITED * max(1, self.refused + self.examples + self.vacuous)
 
 
 def law_summaries(target: TargetResult) -> list[LawSummary]:
@@ -61,6 +69,10 @@ def sentence(target: TargetResult) -> str:
     if target.held:
         worst = max((row.used for row in judged), default=0.0)
         facts = f"worst {short(worst)} of the bound" + (f" ({profile})" if profile else "")
+        if target.limited:
+            share = f"limited: it refused {percent(target.limited)} of its cases"
+            hint = HINT if target.hardly_judged else ""
+            return f"{target.target} is {share}, the rest holds: {of_laws}, {facts}{hint}{stopped}"
         return f"{target.target} holds: {of_laws}, {facts}{refusal}{stopped}"
     kinds = list(dict.fromkeys(failure.diagnosis.kind for failure in target.failures))
     named = f" ({', '.join(kinds)})" if kinds else ""

@@ -22,6 +22,7 @@ class Marks:
     broken: str
     nothing: str
     known: str
+    limited: str
 
     def of(self, law: LawSummary | None) -> str:
         """The mark of one law."""
@@ -29,7 +30,9 @@ class Marks:
             return self.nothing
         if law.held is False:
             return self.broken
-        return self.known if law.known else self.held
+        if law.known:
+            return self.known
+        return self.limited if law.limited else self.held
 
     @property
     def key(self) -> str:
@@ -40,9 +43,9 @@ class Marks:
         )
 
 
-SIGNS: Final = Marks(held="✓", broken="✗", nothing="–", known="!")
-LETTER_MARKS: Final = Marks(held="+", broken="X", nothing="-", known="!")
-WORDS: Final = Marks(held="held", broken="BROKEN", nothing="-", known="known")
+SIGNS: Final = Marks(held="✓", broken="✗", nothing="–", known="!", limited="~")
+LETTER_MARKS: Final = Marks(held="+", broken="X", nothing="-", known="!", limited="~")
+WORDS: Final = Marks(held="held", broken="BROKEN", nothing="-", known="known", limited="limited")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,8 @@ def backend_table(targets: Sequence[TargetResult], marks: Marks) -> Table:
             )
         )
     headings = ("target", LETTERS[: len(names)], "cases", "worst", "profile")
-    notes = (*_legend(names), marks.key)
+    limited = any(marks.of(law) == marks.limited for t in targets for law in law_summaries(t))
+    notes = (*_legend(names), marks.key + f"  {marks.limited} limited: most refused" * limited)
     right = frozenset(("cases", "worst"))
     return Table(headings=headings, rows=tuple(rows), right=right, notes=notes)
 

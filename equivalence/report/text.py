@@ -24,6 +24,8 @@ Shown = tuple[str, str]  # a style ("" is plain) and one line of text
 def target_lines(target: TargetResult) -> list[Shown]:
     """The verdict on one target, then its failures; printed as soon as the target is done."""
     style = {True: "held", False: "broken", None: "nothing"}[target.held]
+    if target.held and target.limited:
+        style = "nothing"
     lines: list[Shown] = [(style, sentence(target))]
     for failure in target.failures:
         first, *facts = failure_lines(target.target, failure)
