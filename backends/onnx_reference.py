@@ -30,6 +30,13 @@ SCALE: Final = KnownFault(
     note="the square root of a given scale is rounded to float32, for float64 inputs too",
     where={"dtype": ("float64",), "scale": (0.5, 0.1)},
 )
+BELOW_ZERO: Final = KnownFault(
+    law="agrees-with-float64",
+    trouble="non-finite",
+    case=AttentionCase(scale=-0.5, values="one_hot"),
+    note="query and key are scaled by the square root of the scale, NaN for one below 0",
+    where={"scale": (-0.5,)},
+)
 
 
 def supports(case: AttentionCase) -> bool | str:
@@ -50,7 +57,7 @@ def supports(case: AttentionCase) -> bool | str:
     grouped=True,
     mask_and_causal=True,
     supports=supports,
-    known_faults=(BROADCAST_MASK, SCALE),
+    known_faults=(BROADCAST_MASK, SCALE, BELOW_ZERO),
 )
 def attention(
     query: Array,

@@ -31,6 +31,7 @@ LOWEST_NOTE: Final = (
     "in float32 without softcap, a row whose keys all have the lowest finite number as their bias "
     "is zero; it is a softmax with softcap, and in float16"
 )
+ZERO_NOTE: Final = "a scale of 0 is read as none given, and becomes 1/sqrt(head_dim)"
 FLOAT32: Final = {"dtype": ("float32",), "softcap": (None,)}
 FACTS: Final[dict[str, Any]] = {
     "arrays": "numpy",
@@ -58,6 +59,21 @@ FACTS: Final[dict[str, Any]] = {
             case=AttentionCase(kv_len=2, head_dim=16, causal="lower_right", mask=LOWEST),
             note=LOWEST_NOTE,
             where={"mask.hidden": ("finfo.min",), **FLOAT32},
+        ),
+        *(
+            KnownFault(
+                law=law,
+                trouble=trouble,
+                case=AttentionCase(
+                    kv_len=2, head_dim=16, causal="lower_right", scale=0.0, values="normal"
+                ),
+                note=ZERO_NOTE,
+                where={"scale": (0.0,)},
+            )
+            for law, trouble in (
+                ("agrees-with-float64", "outside-bound"),
+                ("options-are-not-ignored", "ignored-option"),
+            )
         ),
     ),
 }

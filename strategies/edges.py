@@ -13,7 +13,7 @@ from equivalence.case import AttentionCase
 from equivalence.domain import Domain
 from equivalence.strategies.attention import UNSEEDED
 
-# Of 33 queries at the end of 130 keys, some window of two starts at a multiple of each tile.
+# Of the last queries of 130 keys, some window of two starts at a multiple of each tile.
 QUERIES: Final = 33
 KEYS: Final = 130
 # The last of so many keys stands alone in its tile, whatever the tile is.
@@ -34,7 +34,7 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
         causal = domain.causal[-1] if domain.window_needs_causal else domain.causal[0]
         windowed = plain.but(causal=causal)
         yield _long(windowed, domain, QUERIES, KEYS).but(window=two)
-        yield _long(windowed, domain, 1, ONE_BEYOND).but(window=two)
+        yield _long(windowed, domain, 1, KEYS).but(window=two)
         yield _long(windowed, domain, 1, ONE_BEYOND).but(window=half)
     if domain.causal[-1] is not None:
         yield _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)

@@ -1,0 +1,74 @@
+"""Cases at the edges of tiles lie in their domain, and the plainest cases are simple ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from equivalence.case import AttentionCase
+from equivalence.domain import Domain
+from equivalence.masks import Mask
+from equivalence.plainest import plainest
+from equivalence.search import size_of
+from equivalence.strategies.edges import attention_edges
+from equivalence.strategies.plain import attention_admits, attention_within
+from tests.hunt.test_pairs import DOMAINS, WIDE
+
+ODD = WIDE.but(zero_scale=True, negative_scale=True)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_edges_stay_in_their_domain(domain: Domain) -> None:
+    cases = list(attention_edges(domain, 3))
+    assert all(attention_admits(domain, case) for case in cases)
+    assert all(domain.kv_lens is None or case.kv_len in domain.kv_lens for case in cases)
+    assert all(domain.head_dims is None or case.head_dim in domain.head_dims for case in cases)
+    assert all(case.q_len == case.kv_len for case in cases) or not domain.square
+
+
+@pytest.mark.parametrize("tile", [16, 32, 64, 128])
+@pytest.mark.parametrize("kind", [int, tuple])
+def test_some_window_starts_where_a_tile_does(tile: int, kind: type) -> None:
+    starts = set()
+    for case in attention_edges(WIDE, 0):
+        if isinstance(case.window, kind) and case.band is not None:
+            first = case.kv_len - case.q_len - case.band[0]
+            starts |= {(case.q_len > 1, first + row) for row in range(case.q_len)}
+    assert {long for long, start in starts if start > 0 and start % tile == 0} == {True, False}
+
+
+def test_scales_of_and_below_zero_are_asked_for_where_nothing_is_hidden() -> None:
+    for domain in (ODD, ODD.but(causal=("lower_right",))):
+        odd = [case for case in attention_edges(domain, 0) if case.scale in (0.0, -0.5)]
+        assert len(odd) == 2
+        assert all(case.causal is None or case.q_len == 1 for case in odd)
+    assert not [c for c in attention_edges(WIDE, 0) if c.scale is not None and c.scale <= 0]
+    upper = ODD.but(causal=("upper_left",))
+    assert not [c for c in attention_edges(upper, 0) if c.scale is not None and c.scale <= 0]
+
+
+def test_the_plainest_cases_have_what_all_failing_ones_share() -> None:
+    failing = [
+        AttentionCase(
+            batch_size=2, num_kv_heads=3, group_size=4, q_len=5, kv_len=20, softcap=cap, seed=seed,
+            values="normal", mask=Mask(pattern="random", size=50) if seed % 2 else None,
+        )
+        for seed, cap in enumerate((1.0, 5.0, 20.0, 50.0))
+    ]  # fmt: skip
+    found = plainest(failing)
+    assert found == sorted(found, key=size_of)
+    assert all(case.softcap == 1.0 and case.mask is None for case in found)
+    assert all(min(c.batch_size, c.num_kv_heads) > 1 or c.group_size > 1 for c in found)
+
+
+def test_of_few_failing_cases_each_option_is_tried_alone() -> None:
+    found = plainest([AttentionCase(q_len=4, kv_len=9, sinks=True, softcap=5.0, values="normal")])
+    options = {(case.sinks, case.softcap) for case in found}
+    assert options == {(False, None), (True, None), (False, 1.0), (True, 1.0)}
+
+
+def test_a_domain_has_the_cases_within_its_sizes_and_numbers() -> None:
+    single = Domain(num_kv_heads=(1, 1), group_size=(1, 1))
+    assert attention_within(single, AttentionCase(kv_len=500))
+    assert not attention_within(single, AttentionCase(group_size=2))
+    assert not attention_within(Domain(values=("ramp",)), AttentionCase(values="normal"))
+    assert not attention_within(Domain(scale=False), AttentionCase(scale=0.5))
