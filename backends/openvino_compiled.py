@@ -12,6 +12,7 @@ from torch import Tensor, nn
 Config = dict[str, str]
 # On processors with bfloat16 the default is to compute float32 models in bfloat16.
 FORCED: Final[Config] = {"INFERENCE_PRECISION_HINT": "f32"}
+BFLOAT16_HERE: Final = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 class Compiled:

@@ -10,8 +10,13 @@ import torch
 from torch import Tensor
 
 from equivalence.backends.head_folding import group_size_of
-from equivalence.backends.openvino_compiled import FORCED, Compiled
-from equivalence.backends.openvino_faults import LOWEST_OVERFLOWS, MASK_BY_HEAD, MEAN_IN_FLOAT64
+from equivalence.backends.openvino_compiled import BFLOAT16_HERE, FORCED, Compiled
+from equivalence.backends.openvino_faults import (
+    LOWEST_OVERFLOWS,
+    MASK_BY_HEAD,
+    MEAN_IN_BFLOAT16,
+    MEAN_IN_FLOAT64,
+)
 from equivalence.backends.sdpa_module import SdpaModule
 from equivalence.case import AttentionCase
 from equivalence.declaration import KnownFault
@@ -53,7 +58,12 @@ def _attend(
     return run(*operands, *(() if mask is None else (mask,)))
 
 
-def _declared(profile: str, *faults: KnownFault) -> Callable[[Any], Any]:
+EVERYWHERE: Final = (MASK_BY_HEAD, MEAN_IN_FLOAT64)
+IN_FLOAT32: Final = EVERYWHERE if BFLOAT16_HERE else (*EVERYWHERE, MEAN_IN_BFLOAT16)
+BY_DEFAULT: Final = (*EVERYWHERE, LOWEST_OVERFLOWS) if BFLOAT16_HERE else IN_FLOAT32
+
+
+def _declared(profile: str, faults: tuple[KnownFault, ...]) -> Callable[[Any], Any]:
     return declare(
         dtypes=DTYPES,
         causal="upper_left",
@@ -65,11 +75,11 @@ def _declared(profile: str, *faults: KnownFault) -> Callable[[Any], Any]:
         deterministic=True,
         grouped=True,
         supports=supports,
-        known_faults=(MASK_BY_HEAD, MEAN_IN_FLOAT64, *faults),
+        known_faults=faults,
     )
 
 
-@_declared("single")
+@_declared("single", IN_FLOAT32)
 def sdpa(
     query: Tensor,
     key: Tensor,
@@ -83,7 +93,7 @@ def sdpa(
     return _attend((query, key, value), attn_mask, is_causal, scale, True)
 
 
-@_declared("bf16_inside", LOWEST_OVERFLOWS)
+@_declared("bf16_inside", BY_DEFAULT)
 def sdpa_default(
     query: Tensor,
     key: Tensor,

@@ -8,9 +8,12 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from equivalence.errors import InvalidRequest
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 CONNECT_SECONDS: Final = 10
 MISSING: Final = "--scheduler needs Dask: pip install 'attention-equivalence[dask]'"
@@ -45,9 +48,9 @@ class ExecutorPool:
         self._make: Final = make
         self._executor = make()
 
-    def submit(self, work: Callable[[str], str], text: str) -> Future[str]:
-        """Run one shard."""
-        return self._executor.submit(work, text)
+    def submit(self, work: Callable[[Given], Made], given: Given) -> Future[Made]:
+        """Run one shard, or any other work that crosses to a process."""
+        return self._executor.submit(work, given)
 
     def mend(self) -> None:
         """A pool of processes cannot be used any more once one of them died."""
@@ -67,12 +70,12 @@ def processes(size: int) -> ExecutorPool:
     context = multiprocessing.get_context("spawn")
 
     def make() -> Executor:
-        return ProcessPoolExecutor(size, mp_context=context, initializer=_follow_parent)
+        return ProcessPoolExecutor(size, mp_context=context, initializer=follow_parent)
 
     return ExecutorPool(make, size)
 
 
-def _follow_parent() -> None:
+def follow_parent() -> None:
     """In a worker: leave Ctrl-C to the parent, and end when it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -26,6 +26,7 @@ from equivalence.cli.options import (
     RunProfileName,
     Seconds,
     Targets,
+    Workers,
     Xfails,
 )
 
@@ -68,6 +69,7 @@ def check(
     xfails: Xfails = None,
     max_time_per_call: MaxTime = None,
     memory: Memory = None,
+    workers: Workers = None,
 ) -> int:
     """Search every law for a case that breaks it, and shrink what is found.
 
@@ -99,6 +101,7 @@ def check(
     seed = (seed or 0) if chosen is None else chosen.seed(seed)
     valid.above_zero("--max-time-per-call", max_time_per_call)
     valid.above_zero("--memory", memory)
+    valid.above_zero("--workers", workers)
     dtypes = valid.known_dtypes(dtype)
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
     laws = valid.known_laws(law, facts.get("kind"))
@@ -117,8 +120,9 @@ def check(
         require_folder("--database", database)
 
     from equivalence.cli.environment import environment
-    from equivalence.cli.opening import open_all, targets_of
+    from equivalence.cli.opening import all_available, open_all, targets_of
     from equivalence.cli.running import Session
+    from equivalence.cli.side_by_side import check_side_by_side, default_workers
     from equivalence.engine import Request
     from equivalence.report.terminal import Printer
 
@@ -146,18 +150,26 @@ def check(
         )
         if chosen is not None and chosen.fresh:
             session.printer.line(f"profile {chosen.name}, --seed {seed}", "quiet")
-        opening = {"seconds": max_time_per_call, "gib": memory}
-        previous = open_all([against] if against else [], facts, **opening)
-        for opened in targets_of(target, facts, session, **opening):
-            session.check(opened)
+        opening: dict[str, Any] = {"seconds": max_time_per_call, "gib": memory}
+        pairs = not target and laws is None and layouts is None and not facts
+        # Calls that are timed are alone, and a script or a comparison needs the target here.
+        together = bool(target or against or timings or script)
+        if not together and (workers or default_workers()) > 1:
+            names = list(all_available(facts, session))
+            beside: dict[str, Any] = {"pairs": pairs, "workers": workers or default_workers()}
+            check_side_by_side(session, names, **beside, **opening)
+        else:
+            previous = open_all([against] if against else [], facts, **opening)
+            for opened in targets_of(target, facts, session, **opening):
+                session.check(opened)
+                for other in previous:
+                    session.compare(opened, other)
+                if session.interrupted:
+                    break
             for other in previous:
-                session.compare(opened, other)
-            if session.interrupted:
-                break
-        for other in previous:
-            other.close()
-        if not target and laws is None and layouts is None and not facts:
-            session.formulations()
+                other.close()
+            if pairs:
+                session.formulations()
         session.close(timings=timings)
     limit = request.seconds if hunt is None else hunt
     bounded = {} if limit is None else {"seconds": limit}

@@ -47,18 +47,23 @@ def targets_of(
             for target in opened:
                 target.close()
         return
+    for name in all_available(facts, session):
+        (target,) = open_all([name], facts, seconds=seconds, gib=gib)
+        try:
+            yield target
+        finally:
+            target.close()
+
+
+def all_available(facts: Mapping[str, Any], session: Asked) -> Iterator[str]:
+    """The registered names that can run here, of the kinds that the request is about."""
     from equivalence.laws import LAWS
 
     asked = session.request
     kinds = {LAWS[name].kind for name in asked.laws} if asked.laws else None
     if "kind" in facts or asked.head_layouts is not None:
         kinds = {facts.get("kind", "attention")}
-    for name in available(kinds, session.unavailable):
-        (target,) = open_all([name], facts, seconds=seconds, gib=gib)
-        try:
-            yield target
-        finally:
-            target.close()
+    yield from available(kinds, session.unavailable)
 
 
 def available(

@@ -133,6 +133,14 @@ Memory = Annotated[
         parser=number, metavar="GIB", help="A call that takes more counts as out of memory (4)."
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole,
+        metavar="N",
+        help="Processes side by side where no target is named (one a core, at most 4).",
+    ),
+]
 Xfails = Annotated[
     Path | None,
     typer.Option(

@@ -55,9 +55,16 @@ class Session:
 
     def check(self, target: Target) -> None:
         """Check one target and print what was found."""
-        result = self._result(target, self.request_for(target))
+        self.conclude(self.examine(target), target)
+
+    def examine(self, target: Target) -> TargetResult:
+        """Check one target."""
+        return self._result(target, self.request_for(target))
+
+    def conclude(self, result: TargetResult, target: Target | None = None) -> None:
+        """Take what was found into the run, and print it; scripts need the target itself."""
         self.complaints += apply_xfails(result, self.xfails, date.today())
-        self._complete(target, result)
+        self._complete(result, target)
         self.run.targets.append(result)
         self.run.seconds = time.monotonic() - self.started
         self.printer.lines(target_lines(result))
@@ -83,17 +90,24 @@ class Session:
 
     def formulations(self) -> None:
         """Compare every pair of the attention backends that are here, and print the verdict."""
-        if self.interrupted:
-            return
+        if not self.interrupted:
+            self.conclude_pairs(self.pairs_of_formulations())
+
+    def pairs_of_formulations(self) -> PairsResult:
+        """Compare every pair of the attention backends that are here."""
         from equivalence.cli.opening import available, open_all
         from equivalence.pairs import check_pairs
-        from equivalence.report.pairs import pairs_lines
 
         names = list(available({"attention"}, {}))
         opened = open_all(names, self.facts, seconds=None, gib=None)
         with ProgressBar() as progress:
-            result = check_pairs(opened, self.request, progress)
-        self.interrupted = result.interrupted
+            return check_pairs(opened, self.request, progress)
+
+    def conclude_pairs(self, result: PairsResult) -> None:
+        """Take what the pairs of formulations showed into the run, and print the verdict."""
+        from equivalence.report.pairs import pairs_lines
+
+        self.interrupted = self.interrupted or result.interrupted
         self.pairs = result
         (style, sentence), *rest = pairs_lines(result, self.facts)
         self.printer.lines([(style, f"pairs of formulations: {sentence}"), *rest])
@@ -186,28 +200,28 @@ class Session:
             self.printer.line(text, "quiet")
         return result
 
-    def _complete(self, target: Target, result: TargetResult) -> None:
+    def _complete(self, result: TargetResult, target: Target | None) -> None:
         """Replay lines that repeat the declared facts, and scripts where they were asked for."""
-        result.failures = [
-            self._with_script(target, self._with_facts(target, failure), number)
-            for number, failure in enumerate(result.failures, 1)
-        ]
         if self.facts:
+            result.failures = [
+                replace(failure, replay=self._replay(result, failure.case, failure.law))
+                for failure in result.failures
+            ]
             for law in result.laws:
                 law.counterexamples = [
-                    replace(found, replay=self._replay(target, found.case, law.law))
+                    replace(found, replay=self._replay(result, found.case, law.law))
                     for found in law.counterexamples
                 ]
+        if target is not None:
+            result.failures = [
+                self._with_script(target, failure, number)
+                for number, failure in enumerate(result.failures, 1)
+            ]
 
-    def _with_facts(self, target: Target, failure: Failure) -> Failure:
-        if not self.facts:
-            return failure
-        return replace(failure, replay=self._replay(target, failure.case, failure.law))
-
-    def _replay(self, target: Target, case: Any, law: str) -> str:
+    def _replay(self, result: TargetResult, case: Any, law: str) -> str:
         from equivalence.replay import replay_line
 
-        return replay_line(target.name, case, self.facts, law)
+        return replay_line(result.target, case, self.facts, law)
 
     def _with_script(self, target: Target, failure: Failure, number: int) -> Failure:
         if self.scripts is None or not isinstance(failure.case, AttentionCase):
