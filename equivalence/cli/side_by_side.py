@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.campaign.pools import processes
-from equivalence.request import Progress, Report, Request
+from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import TargetResult
 
 if TYPE_CHECKING:
@@ -57,9 +57,18 @@ def default_workers() -> int:
 
 
 def side_by_side(
-    names: Sequence[str], asked: Asked, *, workers: int, progress: Report
+    names: Sequence[str],
+    asked: Asked,
+    *,
+    workers: int,
+    progress: Report = silent,
+    work: Callable[[tuple[str, Asked]], Examined] | None = None,
 ) -> Iterator[tuple[str, Examined]]:
-    """Each name with what came of it, in the order in which they end."""
+    """Each name with what came of it, in the order in which they end.
+
+    work: what a process does, which it imports by its name; by default it checks.
+    """
+    work = work or examined
     waiting, running = deque(names), dict[Future[Examined], str]()
     suspects: deque[str] = deque()
     pool = processes(workers)
@@ -69,7 +78,7 @@ def side_by_side(
             source, room = (waiting, workers) if waiting or running else (suspects, 1)
             while source and len(running) < room:
                 name = source.popleft()
-                running[pool.submit(_examined, (name, asked))] = name
+                running[pool.submit(work, (name, asked))] = name
             done = len(names) - len(waiting) - len(running) - len(suspects)
             shown = " and ".join(name or "pairs" for name in running.values())
             progress(Progress(target=shown, stage="search", done=done, total=len(names)))
@@ -94,7 +103,7 @@ def side_by_side(
         pool.close()
 
 
-def _examined(given: tuple[str, Asked]) -> Examined:
+def examined(given: tuple[str, Asked]) -> Examined:
     """In a process of the pool: check one backend, or compare every pair."""
     from equivalence.cli.opening import open_all
     from equivalence.cli.running import Session
