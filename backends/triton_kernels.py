@@ -7,12 +7,12 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from equivalence.backends.triton_interpreter import require_interpreter, tl, triton
+from equivalence.backends.triton_interpreter import interpreted, jit, tl, triton
 
 SPLITS: Final = 4
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@jit
 def _slice(  # type: ignore[no-untyped-def]
     query, key, value, output, lse, scale, rows, q_len, kv_len, head_dim, value_dim, width,
     splits, CAUSAL: tl.constexpr, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr,
@@ -64,7 +64,7 @@ def _slice(  # type: ignore[no-untyped-def]
     tl.store(lse + row, log, mask=m < rows)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@jit
 def _merge(  # type: ignore[no-untyped-def]
     parts, lses, output, lse, rows, value_dim, splits, S: tl.constexpr, E: tl.constexpr
 ):
@@ -88,6 +88,7 @@ def _merge(  # type: ignore[no-untyped-def]
     tl.store(lse + head * rows + row, log)
 
 
+@interpreted()
 def attend(
     query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, splits: int
 ) -> tuple[Tensor, Tensor]:
@@ -96,7 +97,6 @@ def attend(
     query ``[B, H, Sq, D]``, key ``[B, Hkv, Skv, D]``, value ``[B, Hkv, Skv, Dv]``; H must be a
     multiple of Hkv. One program for each batch row, key/value head and slice of the keys.
     """
-    require_interpreter()
     batch_size, num_heads, q_len, head_dim = query.shape
     num_kv_heads, kv_len, value_dim = key.shape[1], key.shape[2], value.shape[3]
     heads, rows = batch_size * num_kv_heads, num_heads // num_kv_heads * q_len

@@ -70,9 +70,10 @@ class LawSearch:
         """Draw cases and judge every law on each."""
         done = 0
 
-        def visit(case: Any) -> None:
+        def visit(case: Any) -> bool:
             nonlocal done
             done += 1
+            before = self.shares.checks
             self._count(case)
             for law in self.laws:
                 self._judge(law, case)
@@ -85,6 +86,7 @@ class LawSearch:
                     total=self.request.examples,
                 )
             )
+            return self.shares.checks > before
 
         for case in planned_cases(self.kind, self.domain, self.request, self._seed):
             if deadline is not None and time.monotonic() > deadline:

@@ -39,7 +39,8 @@ OPTIONS: Final = (
     "kv_lengths",
     "plants",
 )
-FEWEST: Final = 2  # cases of a search whose time is up
+FEWEST: Final = 2  # cases that are judged in a search whose time is up
+MOST_LATE: Final = 10  # and those that are looked at for it
 LARGE_PRODUCT: Final = (("query", 0, 0, 300.0), ("key", 0, 0, 300.0))
 
 
@@ -53,7 +54,7 @@ class _Broken(Exception):
 
 def explore(
     strategy: st.SearchStrategy[Any],
-    visit: Callable[[Any], None],
+    visit: Callable[[Any], bool | None],
     *,
     examples: int,
     seed: int,
@@ -61,21 +62,23 @@ def explore(
 ) -> None:
     """Call ``visit`` on ``examples`` cases drawn with ``seed``, until ``deadline`` (monotonic).
 
-    Two are visited however late it is (the first one drawn is the simplest there is): a target
-    that is slow to load is judged on something.
+    ``visit`` says whether the case was judged (None: it was). Two are, however late it is (the
+    first one drawn is the simplest there is), if they are among the first ten: a target that is
+    slow to load is judged on something.
     """
 
     failed: list[Exception] = []
-    visited = 0
+    visited = judged = 0
 
     def run(case: Any) -> None:
-        nonlocal visited
+        nonlocal visited, judged
         raise_if_interrupted()
-        if visited >= FEWEST and deadline is not None and time.monotonic() > deadline:
+        late = deadline is not None and time.monotonic() > deadline
+        if late and (judged >= FEWEST or visited >= MOST_LATE):
             raise _Enough
         visited += 1
         try:
-            visit(case)
+            judged += visit(case) is not False
         except Exception as error:
             failed.append(error)
             raise _Enough from None

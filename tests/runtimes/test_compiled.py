@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -12,6 +16,7 @@ from equivalence.latent.case import MlaCase
 
 from .judging import judged, loaded
 
+ROOT = Path(__file__).parents[2]
 CASE = AttentionCase(
     batch_size=2, num_kv_heads=2, group_size=3, q_len=3, kv_len=7, head_dim=5, values="normal"
 )
@@ -56,3 +61,25 @@ def test_compiled_programs_are_within_the_bound(name: str) -> None:
     for case in (CASE, CASE.but(q_len=7, causal=target.declaration.causal)):
         found = judged(target, case)
         assert found.used <= 1, (found.got, found.expected, case)
+
+
+TOGETHER = """
+import sys
+import triton  # as inductor loads it, to compile
+from equivalence.case import AttentionCase
+from equivalence.inputs import attention_inputs
+from equivalence.registry import entries
+
+assert not triton.knobs.runtime.interpret
+case = AttentionCase(q_len=2, kv_len=5, head_dim=4, values="normal")
+outcome = entries()["triton.split_kv"].load().call(attention_inputs(case))
+assert outcome.status == "returned", outcome.text
+assert sys.modules["triton"] is triton and not triton.knobs.runtime.interpret
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is interpreted there")
+def test_the_interpreter_and_a_triton_that_compiles_live_in_one_process() -> None:
+    pytest.importorskip("triton")
+    subprocess.run([sys.executable, "-c", TOGETHER], check=True, cwd=ROOT)
