@@ -8,6 +8,7 @@ case has (``attention_factors``); everything else about it is drawn from the gen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isqrt
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,8 @@ from equivalence.masks import HIDDEN_VALUES, Mask
 from equivalence.strategies.attention import (
     MAGNITUDES,
     MASK_PATTERNS,
+    MOST_NUMBERS,
+    MOST_SCORES,
     SCALES,
     SOFTCAPS,
     UNSEEDED,
@@ -90,9 +93,20 @@ def attention_from(
 
     tails: every other kv_len is one beyond a tile of keys.
     """
-    num_kv_heads, group_size, head_dim, real = _heads(domain, rng)
-    kv_len, q_len = _lengths(str(row.get("lengths", "")), domain, rng, short=real, tails=tails)
-    batch_size = domain.batch_size[0] if real else _mostly(rng, domain.batch_size, SMALL_BATCH)
+    num_kv_heads, group_size, head_dim = _heads(domain, rng)
+    heads, real = num_kv_heads * group_size, head_dim is not None
+    longest = min(LONGEST_REAL, isqrt(MOST_SCORES // heads)) if real else None
+    lengths = str(row.get("lengths", ""))
+    kv_len, q_len = _lengths(lengths, domain, rng, longest=longest, tails=tails)
+    batch_size = domain.batch_size[0]
+    if not real:
+        most = MOST_SCORES // max(1, heads * q_len * kv_len)
+        batch_size = max(batch_size, min(most, _mostly(rng, domain.batch_size, SMALL_BATCH)))
+    if head_dim is None:
+        scores = batch_size * heads * kv_len * max(1, q_len // 8)
+        sizes = sorted(domain.head_dims or FUZZ_HEAD_DIMS)
+        fitting = [size for size in sizes if size * scores <= MOST_NUMBERS]
+        head_dim = int(_pick(rng, fitting or sizes[:1]))
     fields: dict[str, Any] = {
         "batch_size": batch_size,
         "num_kv_heads": num_kv_heads,
@@ -149,23 +163,24 @@ def _mostly(rng: np.random.Generator, bounds: tuple[int, int], usual: int) -> in
     return _within(rng, (low, high))
 
 
-def _heads(domain: Domain, rng: np.random.Generator) -> tuple[int, int, int, bool]:
-    """(num_kv_heads, group_size, head_dim, whether they are those of a real model)."""
+def _heads(domain: Domain, rng: np.random.Generator) -> tuple[int, int, int | None]:
+    """(num_kv_heads, group_size, head_dim): those of a real model, or head_dim is left open."""
     if domain.head_layouts is not None:
-        return (*_pick(rng, domain.head_layouts), True)
+        layout: tuple[int, int, int] = _pick(rng, domain.head_layouts)
+        return layout
     models = real_layouts(domain)
     if models and rng.random() < REAL_SHARE:
-        return (*_pick(rng, models), True)
-    head_dim = _pick(rng, sorted(domain.head_dims or FUZZ_HEAD_DIMS))
-    return _within(rng, domain.num_kv_heads), _within(rng, domain.group_size), head_dim, False
+        real: tuple[int, int, int] = _pick(rng, models)
+        return real
+    return _within(rng, domain.num_kv_heads), _within(rng, domain.group_size), None
 
 
 def _lengths(
-    level: str, domain: Domain, rng: np.random.Generator, *, short: bool, tails: bool
+    level: str, domain: Domain, rng: np.random.Generator, *, longest: int | None, tails: bool
 ) -> tuple[int, int]:
     """(kv_len, q_len), near what ``level`` says and always inside the domain."""
     low, high = domain.kv_len
-    high = max(low, min(high, LONGEST_REAL)) if short else high
+    high = high if longest is None else max(low, min(high, longest))
     if domain.kv_lens is not None:
         kv_len = int(_pick(rng, sorted(domain.kv_lens)))
     else:

@@ -52,6 +52,7 @@ def group_gradients_sum(case: AttentionCase, subject: Subject) -> Verdict:
     answer = _shared_backward(case, inputs, subject)
     if isinstance(answer, Verdict):
         return answer
+    subject.alike(inputs, apart)  # every query head reads what it read
     single = _backward(case, apart, subject)
     if isinstance(single, Verdict):
         return INAPPLICABLE if single.status != "broken" else single
