@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
+from equivalence.masks import Mask
 from equivalence.strategies.attention import UNSEEDED
 
 # Of the last queries of 130 keys, some window of two starts at a multiple of each tile.
@@ -38,6 +39,12 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
         yield _long(windowed, domain, 1, ONE_BEYOND).but(window=half)
     if domain.causal[-1] is not None:
         yield _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
+    if domain.masks and (plain.causal is None or domain.mask_and_causal):
+        # A tile that is padded to its end must hide its last key as any other.
+        for form in domain.masks:
+            case = _long(plain, domain, 1, ONE_BEYOND)
+            size, axes = max(1, case.kv_len - 1), _plainest(domain.mask_axes)
+            yield case.but(mask=Mask(pattern="padding", form=form, size=size, axes=axes))
     if domain.softcap:
         capped = plain.but(softcap=SMALL_CAP, **_large(plain))
         yield _long(capped, domain, 1, ONE_BEYOND)
@@ -66,6 +73,11 @@ def _odd_scales(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]
         yield case.but(scale=0.0)
     if domain.negative_scale:
         yield case.but(scale=-0.5)
+
+
+def _plainest(mask_axes: tuple[str, ...]) -> str:
+    """A mask with a row for every query, or else the first form that there is."""
+    return "q" if "q" in mask_axes else mask_axes[0]
 
 
 def _large(case: AttentionCase) -> dict[str, Any]:

@@ -72,3 +72,12 @@ def test_a_domain_has_the_cases_within_its_sizes_and_numbers() -> None:
     assert not attention_within(single, AttentionCase(group_size=2))
     assert not attention_within(Domain(values=("ramp",)), AttentionCase(values="normal"))
     assert not attention_within(Domain(scale=False), AttentionCase(scale=0.5))
+
+
+@pytest.mark.parametrize("form", ["bool", "float"])
+def test_a_mask_hides_the_key_that_stands_alone_in_its_tile(form: str) -> None:
+    alone = [c for c in attention_edges(WIDE, 0) if c.mask is not None and c.mask.form == form]
+    assert [(c.kv_len % 128, c.mask.pattern, c.mask.size) for c in alone if c.mask] == [
+        (1, "padding", 128)
+    ]
+    assert not [c for c in attention_edges(WIDE.but(masks=()), 0) if c.mask is not None]
