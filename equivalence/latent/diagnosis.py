@@ -20,6 +20,7 @@ from equivalence.latent.domain import MlaDomain
 from equivalence.latent.inputs import LatentInputs
 from equivalence.latent.mistakes import Mistake, evaluated, positions, projections, scales
 from equivalence.latent.mistakes_layout import rotary_parts, value_addresses
+from equivalence.latent.mistakes_operands import operands
 from equivalence.latent.reference import per_head
 from equivalence.latent.subject import MlaSubject
 from equivalence.latent.trials import sized
@@ -146,6 +147,7 @@ def _mistakes() -> Iterator[Mistake]:
     yield from rotary_parts()
     yield from value_addresses()
     yield from positions()
+    yield from operands()
 
 
 def _named(answers: list[_Answer], wrong: list[_Answer]) -> Diagnosis | None:
@@ -171,7 +173,9 @@ def _explains(mistake: Mistake, answers: list[_Answer], wrong: list[_Answer]) ->
         if off > SLACK:
             return None
         worst = max(worst, off)
-        telling |= any(answer is one for one in wrong) and off < answer.off(answer.expected)
+        apart = bool((np.abs(predicted - answer.expected) > answer.allowed)[answer.judged].any())
+        closer = off < answer.off(answer.expected)
+        telling |= apart and closer and any(answer is one for one in wrong)
     return worst if telling else None
 
 

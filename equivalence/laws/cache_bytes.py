@@ -58,8 +58,9 @@ def _growing(case: CacheCase, subject: CacheSubject, quantised: bool) -> Verdict
     grown = {after - before for before, after in pairwise(sizes)}
     if len(grown) == 1 and steps >= STEPS and 0 not in grown:  # pages would not grow every time
         (more,) = grown
-        # Of a quantised cache the newest tokens may wait in full precision.
-        highest = _token(case, False) * case.batch_size if quantised else token
+        # Of a quantised cache steps may come with every token, or the newest wait as they were.
+        steps_too = 2 * token + 64 * case.batch_size * case.num_kv_heads
+        highest = max(_token(case, False) * case.batch_size, steps_too) if quantised else token
         if not token <= more <= highest:
             text = (
                 f"each token adds {more} bytes, and {case.batch_size} of {_what(case, quantised)} "

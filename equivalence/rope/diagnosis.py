@@ -95,6 +95,8 @@ def _variants(case: RotaryCase, subject: RotarySubject) -> Iterator[RotaryCase]:
     if domain.by_row and domain.batch_size[1] > 1:
         changes.append({"batch_size": 2, "seq_len": tokens, "row_step": 9, "start": 2})
         changes.append({"batch_size": 2, "seq_len": tokens, "padding": 2, "start": 2})
+    if case.num_heads > 1:
+        changes.append({"seq_len": min(case.num_heads, domain.seq_len[1])})
     if case.scaling is not None:
         longer = {"original_max_position_embeddings": 64, "factor": 4.0}
         if case.scaling.rope_type == "linear":

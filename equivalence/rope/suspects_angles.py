@@ -17,7 +17,7 @@ from equivalence.rope.scaling import RopeScaling
 SCALING: Final = "rotary-scaling"
 POSITION: Final = "cache-position"
 PRECISION: Final = "rotary-precision"
-TABLE_ENDS: Final = (512, 1_024, 2_048, 4_096, 8_192, 32_768, 65_536, 131_072)
+TABLE_ENDS: Final = (128, 256, 512, 1_024, 2_048, 4_096, 8_192, 32_768, 65_536, 131_072)
 
 
 def positions(inputs: RotaryInputs) -> Suspects:

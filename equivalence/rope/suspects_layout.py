@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
 from equivalence.dtypes import Array
-from equivalence.rope.imagining import Imagined, Suspect, Suspects, with_mistake
+from equivalence.rope.imagining import Imagined, Suspect, Suspects, with_mistake, with_tables
 from equivalence.rope.inputs import RotaryInputs
 from equivalence.rope.reference import by_channel, factor_of, frequencies, pairs
 
@@ -62,9 +65,49 @@ def layouts(inputs: RotaryInputs, *, takes_pairing: bool) -> Suspects:
         sentence="channels turn backwards, by minus the angle",
         imagine=lambda i: with_mistake(i, positions=-i.by_row),
     )
+    yield Suspect(
+        kind=KIND,
+        sentence="both halves add, expected that the first subtracts: no rotation",
+        imagine=_without_sign,
+    )
+    yield Suspect(
+        kind=KIND, sentence="the tables of cosine and sine are exchanged", imagine=_exchanged
+    )
+    yield Suspect(
+        kind=KIND, sentence="positions run along the heads, expected the tokens", imagine=_by_head
+    )
+    yield from _exponents()
     yield from _widths()
     yield Suspect(
         kind="dropped-op", sentence="nothing is turned: the output is the input", imagine=_unturned
+    )
+
+
+def _exponents() -> Suspects:
+    """How fast each pair turns."""
+
+    def at(sentence: str, theta: Callable[[float, int], float]) -> Suspect:
+        def imagine(inputs: RotaryInputs) -> Imagined | None:
+            if inputs.turning < 4 or inputs.scaling is not None:
+                return None
+            return with_mistake(inputs, theta=theta(inputs.theta, inputs.turning))
+
+        return Suspect(kind=KIND, sentence=sentence, imagine=imagine)
+
+    yield at("exponents are i / rotary_dim, expected 2 i / rotary_dim", lambda t, width: t**0.5)
+    yield at(
+        "exponents are 2 i / (rotary_dim - 2), expected 2 i / rotary_dim",
+        lambda t, width: t ** (width / (width - 2)),
+    )
+    yield Suspect(
+        kind=KIND,
+        sentence="exponents begin at 2 / rotary_dim, expected 0",
+        imagine=lambda i: _slower(i, i.theta ** (-2.0 / i.turning)),
+    )
+    yield Suspect(
+        kind=KIND,
+        sentence="the pairs turn in reverse order, the last one fastest",
+        imagine=_reversed,
     )
 
 
@@ -182,6 +225,37 @@ def _last_channels(inputs: RotaryInputs) -> Imagined | None:
     first, second = pairs(inputs.turning, inputs.pairing)
     skipped = inputs.x.shape[-1] - inputs.turning
     return with_mistake(inputs, channels=(first + skipped, second + skipped))
+
+
+def _plain(inputs: RotaryInputs) -> Array:
+    return frequencies(inputs.turning, inputs.theta, inputs.scaling, inputs.length)
+
+
+def _slower(inputs: RotaryInputs, factor: float) -> Imagined:
+    return with_mistake(inputs, omega=factor * _plain(inputs))
+
+
+def _reversed(inputs: RotaryInputs) -> Imagined | None:
+    return with_mistake(inputs, omega=_plain(inputs)[::-1]) if inputs.turning >= 4 else None
+
+
+def _exchanged(inputs: RotaryInputs) -> Imagined:
+    plain = with_mistake(inputs)
+    return with_tables(plain, angle=np.pi / 2 - plain.rotation.angle)
+
+
+def _without_sign(inputs: RotaryInputs) -> Imagined:
+    plain = with_mistake(inputs)
+    both = replace(plain.rotation, sign=np.abs(plain.rotation.sign))
+    return with_tables(replace(plain, rotation=both))
+
+
+def _by_head(inputs: RotaryInputs) -> Imagined | None:
+    """The table of a token stands in the place of a head, where there are as many of them."""
+    plain = with_mistake(inputs)
+    if inputs.x.shape[1] != inputs.x.shape[2] or inputs.x.shape[1] < 2:
+        return None
+    return with_tables(plain, angle=np.swapaxes(plain.rotation.angle, 1, 2))
 
 
 def _unturned(inputs: RotaryInputs) -> Imagined:

@@ -259,3 +259,50 @@ def _rotated(x, positions):
     even, odd = x[..., 0::2], x[..., 1::2]
     cos, sin = angle.cos(), angle.sin()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
+
+
+# Operands of another token, head or row, or only part of them
+
+
+def scales_the_content_alone(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """The rotary scores are added after the scaling."""
+    return right(qc, qr.double() / scale, c, kr, w_uk, w_uv, scale=scale).to(qc.dtype)
+
+
+def w_uk_with_its_rows_first(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """The heads of kv_b_proj are its second axis here, and its first in the checkpoint."""
+    heads, rows, columns = w_uk.shape
+    changed = w_uk.reshape(rows, heads, columns).transpose(0, 1)
+    return right(qc, qr, c, kr, changed, w_uv, scale=scale)
+
+
+def rotary_keys_one_token_late(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """The ring of rotary keys is one slot behind that of the latents."""
+    return right(qc, qr, c, kr.roll(1, 1), w_uk, w_uv, scale=scale)
+
+
+def norms_the_cached_latent(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """The norm before the cache is applied behind it as well."""
+    wide = c.float()
+    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return right(qc, qr, normed, kr, w_uk, w_uv, scale=scale).to(qc.dtype)
+
+
+def rotary_query_of_head_0(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """The rotary query is taken to be shared, as the rotary key is."""
+    return right(qc, qr[:, :1].expand_as(qr), c, kr, w_uk, w_uv, scale=scale)
+
+
+def values_of_batch_row_0(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """A batch stride of zero for the values alone."""
+    values = c[:1, None].float() @ w_uv.mT.float()
+    return right(qc, qr, c, kr, w_uk, w_uv, scale=scale, values=values.expand(len(c), -1, -1, -1))
+
+
+def drops_the_last_tile(qc, qr, c, kr, w_uk, w_uv, *, scale):
+    """The number of tiles of 16 tokens is rounded down."""
+    q_len, kv_len = qc.shape[2], c.shape[1]
+    visible = torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)
+    if kv_len > 16:
+        visible[:, kv_len // 16 * 16 :] = False
+    return right(qc, qr, c, kr, w_uk, w_uv, scale=scale, visible=visible)

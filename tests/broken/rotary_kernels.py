@@ -219,3 +219,41 @@ def moves_the_offset(x, positions):
     turned = turn(x, angle_of(x, positions))
     positions += 1
     return turned
+
+
+def table_of_256(x, positions):
+    """Positions in a byte."""
+    return turn(x, angle_of(x, positions % 256))
+
+
+# Frequencies and tables
+
+
+def exponents_not_doubled(x, positions, *, theta=10_000.0):
+    """theta ** (-i / d): the step of two was left out."""
+    return turn(x, angle_of(x, positions, theta**0.5))
+
+
+def last_exponent_is_one(x, positions, *, theta=10_000.0):
+    """linspace(0, 1): the last pair gets an exponent of 1."""
+    if x.shape[-1] < 4:
+        raise NotImplementedError("two pairs or more")
+    return turn(x, angle_of(x, positions, theta ** (x.shape[-1] / (x.shape[-1] - 2))))
+
+
+def slowest_first(x, positions):
+    """The table of frequencies is sorted the other way."""
+    return turn(x, angle_of(x, positions).flip(-1))
+
+
+def cosine_for_sine(x, positions):
+    """cos and sin come back in the other order."""
+    return turn(x, torch.pi / 2 - angle_of(x, positions).double())
+
+
+def both_halves_add(x, positions):
+    """rotate_half without its minus."""
+    angle = angle_of(x, positions)
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos + second * sin, second * cos + first * sin), -1)

@@ -49,6 +49,13 @@ COLLECTION = [
     ("ignores_strides", "strides", "", {"kv_len": 3}),
     ("accumulates_in_the_dtype", "precision", "full", {}),
     ("rotates_the_content_key", "mla-absorption", "cannot be absorbed", {"kv_len": 2}),
+    ("scales_the_content_alone", "mla-scale", "rotary part of the scores is not scaled", SMALL),
+    ("w_uk_with_its_rows_first", "mla-absorption", "W_UK is read as [rows, heads", {"kv_len": 2}),
+    ("rotary_keys_one_token_late", "cache-position", "rotary key of the token before it", SMALL),
+    ("norms_the_cached_latent", "mla-absorption", "normed a second time", SMALL),
+    ("rotary_query_of_head_0", "head-mapping", "query_rotary of head 0", {"num_heads": 2}),
+    ("values_of_batch_row_0", "broadcasting", "the values of batch row 0", {"batch_size": 2}),
+    ("drops_the_last_tile", "head-dim-tail", "last full tile of 16", {"kv_len": 17}),
 ]
 
 

@@ -81,6 +81,12 @@ COLLECTION = {
     "padding_not_taken_off": ("padding", "padding is taken for text", None),
     "doubled_position": ("cache-position", "taken twice", TURNED),
     "table_ends": ("cache-position", "positions stop at 2,047", RotaryCase(start=2_048)),
+    "table_of_256": ("cache-position", "start again at 0 after 255", RotaryCase(start=256)),
+    "exponents_not_doubled": ("rotary-layout", "exponents are i / rotary_dim", TWO_PAIRS),
+    "last_exponent_is_one": ("rotary-layout", "2 i / (rotary_dim - 2)", TWO_PAIRS),
+    "slowest_first": ("rotary-layout", "in reverse order", TWO_PAIRS),
+    "cosine_for_sine": ("rotary-layout", "are exchanged", RotaryCase()),
+    "both_halves_add": ("rotary-layout", "both halves add", TURNED),
     "moves_the_offset": ("input-mutation", "wrote to its positions", RotaryCase()),
 }
 DECLARED = {"deinterleaves_and_leaves": {"pairing": "interleaved"}}

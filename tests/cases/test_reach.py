@@ -1,0 +1,36 @@
+"""Drawn programs and packed cases reach far, and can show a fault: seeded, so that it stays so."""
+
+from statistics import median
+
+import pytest
+import torch
+
+from equivalence.engine import Request, check_target
+from equivalence.registry import entries
+
+torch.set_num_threads(1)
+SEEDS = (0, 1, 2)  # one search of so few examples may well keep to short ones
+# target, its law, and the least median of tokens, of which a window keeps fewer
+DRAWN = [
+    ("varlen.padded", "packed-agrees-with-float64", 20),
+    ("paged.gathered", "paged-agrees-with-float64", 20),
+    ("cache.preallocated", "cache-agrees-with-float64", 20),
+    ("cache.ring", "cache-agrees-with-float64", 13),
+    ("cache.latent", "cache-agrees-with-float64", 14),
+]
+
+
+@pytest.mark.parametrize(("name", "law", "reach"), DRAWN, ids=[row[0] for row in DRAWN])
+def test_cases_are_long_and_few_of_them_are_vacuous(name, law, reach):
+    target = entries()[name].load()
+    lengths, judged, vacuous = [], 0, 0
+    for seed in SEEDS:
+        request = Request(examples=30, dtypes=("float32",), laws=(law,), seed=seed)
+        result = check_target(target, request)
+        assert result.held is True
+        lengths += result.shares.kv_lens
+        judged += result.laws[0].examples
+        vacuous += result.laws[0].vacuous
+    assert median(lengths) >= reach
+    assert vacuous <= 0.06 * (judged + vacuous)
+    assert judged >= 60
