@@ -16,6 +16,7 @@ from equivalence.packed.diagnosis import (
     last_resort,
     merged_wrongly,
     other_scale,
+    out_of_step,
     varies,
     who,
 )
@@ -67,6 +68,9 @@ def diagnose(subject: CacheSubject, law: str, case: CacheCase, trouble: Trouble)
     by_scale = other_scale(subject, inputs)
     if by_scale is not None:
         return by_scale
+    misplaced = out_of_step(subject, inputs, "cache-position")
+    if misplaced is not None and inputs.content_dim is None:
+        return misplaced
     if law in BY_LAW:
         return Diagnosis(kind=BY_LAW[law], text=trouble.text)
     if trouble.kind == "outside-bound" and len(case.program) > 2:

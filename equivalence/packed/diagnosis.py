@@ -6,11 +6,13 @@ right, other scales are tried on the float64 reference.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from equivalence.bounds import allowance
+from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs
 from equivalence.packed.case import PagedCase
 from equivalence.packed.inputs import PagedInputs
@@ -63,6 +65,11 @@ def diagnose(subject: PiecewiseSubject, law: str, case: Any, trouble: Trouble) -
     by_scale = other_scale(subject, inputs)
     if by_scale is not None:
         return by_scale
+    misplaced = out_of_step(
+        subject, inputs, "cache-position" if isinstance(case, PagedCase) else "wrong-operand"
+    )
+    if misplaced is not None:
+        return misplaced
     if law in BY_LAW:
         return Diagnosis(kind=BY_LAW[law], text=trouble.text)
     return last_resort(trouble)
@@ -184,6 +191,12 @@ def explained(odd: Odd, inputs: Any) -> Diagnosis:
             return Diagnosis(kind="cache-position", text=text)
         text = f"{who(odd)} sees {inputs.owner(odd.extra[0])}, which is not its own"
         return Diagnosis(kind="padding", text=text)
+    if odd.missing and call.causal is not None:
+        places = inputs.own_places(odd.piece, odd.row).tolist()
+        own = len(places) - call.query.shape[2] + odd.query
+        if own >= 0 and list(odd.missing) == [places[own]]:
+            text = f"{who(odd)} does not see its own token, the last that it may see"
+            return Diagnosis(kind="causal-alignment", text=text)
     if odd.missing:
         lost = inputs.owner(odd.missing[0])
         kind = "window" if call.band is not None else "padding"
@@ -213,6 +226,10 @@ def other_scale(subject: PiecewiseSubject, inputs: Any) -> Diagnosis | None:
         "1 / head_dim": 1.0 / head_dim,
         "head_dim ** -0.5": head_dim**-0.5,
         "the square of it": right * right,
+        "half of it": right / 2,
+        "twice it": right * 2,
+        "1/sqrt(2) times it": right * 2**-0.5,
+        "sqrt(2) times it": right * 2**0.5,
         "(num_heads * head_dim) ** -0.5": (num_heads * head_dim) ** -0.5,
         "log2(e) times it": right * float(np.log2(np.e)),
         "ln(2) times it": right * float(np.log(2.0)),
@@ -225,6 +242,31 @@ def other_scale(subject: PiecewiseSubject, inputs: Any) -> Diagnosis | None:
             text = f"every answer is that of scale {scale:.4g} ({name}), expected {right:.4g}"
             return Diagnosis(kind="scale", text=text)
     return None
+
+
+def out_of_step(subject: PiecewiseSubject, inputs: Any, kind: str) -> Diagnosis | None:
+    """Keys that stand beside the values of other tokens, where that explains every answer."""
+    outcome = subject.call(inputs)
+    if subject.unusable(inputs, outcome) is not None or subject.sound(inputs, outcome):
+        return None
+    if any(piece.inputs.kv_lengths is not None for piece in inputs.pieces):
+        return None
+    for text, order in (
+        ("every key stands beside the value of the token after it", lambda n: np.arange(n) - 1),
+        ("every key stands beside the value of the token before it", lambda n: np.arange(1, n + 1)),
+        ("keys are in reverse order beside their values", lambda n: np.arange(n)[::-1]),
+    ):
+        if all(
+            fits(subject, piece, outcome.output, _reordered(piece.inputs, order))
+            for piece in inputs.pieces
+        ):
+            return Diagnosis(kind=kind, text=text)
+    return None
+
+
+def _reordered(inputs: AttentionInputs, order: Callable[[int], Array]) -> AttentionInputs:
+    length = inputs.key.shape[2]
+    return inputs.but(key=inputs.key[:, :, order(length) % max(1, length)])
 
 
 def fits(subject: PiecewiseSubject, piece: Piece, output: Any, inputs: AttentionInputs) -> bool:

@@ -272,6 +272,20 @@ class InterleavedHeads(ContiguousCache):
         return super().attend(query[:, order])[:, order.argsort()]
 
 
+class ReversesChunks(ContiguousCache):
+    """The keys of a chunk are stored newest first, its values as they came."""
+
+    def append(self, key, value):
+        super().append(key.flip(2), value)
+
+
+class ScalesTwice(ContiguousCache):
+    """The queries come scaled by 1/sqrt(2), for a product of two halves that is not there."""
+
+    def attend(self, query):
+        return super().attend(query * 2**-0.5)
+
+
 class ScalesByModelWidth(ContiguousCache):
     """The scale uses all heads together."""
 

@@ -1,5 +1,7 @@
 """Packed and paged kernels with the mistakes of real projects."""
 
+import itertools
+
 import torch
 
 from equivalence.backends.one_sequence import attend, grouped, visible_keys, wide
@@ -65,6 +67,32 @@ def skips_empty_sequences(query, key, value, *, cu_seqlens_q, cu_seqlens_k, caus
     output = query.new_zeros(*query.shape[:2], value.shape[-1])
     found = torch.cat(kept) if kept else output[:0]
     output[: len(found)] = found
+    return output
+
+
+@varlen()
+def values_one_token_late(query, key, value, *, cu_seqlens_q, cu_seqlens_k, causal=False):
+    """The pointer to the values of a sequence starts at its last token and wraps."""
+    late = value.clone()
+    ends = cu_seqlens_k.tolist()
+    for start, end in itertools.pairwise(ends):
+        late[start:end] = value[start:end].roll(1, 0)
+    return one_by_one(
+        query, key, late, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, causal=causal
+    )
+
+
+@varlen()
+def not_its_own_token(query, key, value, *, cu_seqlens_q, cu_seqlens_k, causal=False):
+    """The causal mask is strict."""
+    output = query.new_zeros(*query.shape[:2], value.shape[-1])
+    ends_q, ends_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    for i in range(len(ends_q) - 1):
+        rows, keys = slice(*ends_q[i : i + 2]), slice(*ends_k[i : i + 2])
+        q, k, v = (x.transpose(0, 1) for x in (query[rows], key[keys], value[keys]))
+        seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool)
+        strict = seen.tril(k.shape[1] - q.shape[1] - 1) if causal else seen
+        output[rows] = attend(q, k, v, strict).transpose(0, 1)
     return output
 
 

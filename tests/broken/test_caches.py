@@ -45,6 +45,8 @@ COLLECTION = [
     (kernels.MaskedOnlyWhereSquare, {}, "causal-alignment", (2, 1, 3)),
     (kernels.LengthsOnlyHidePadding, {}, "causal-alignment", (3, 2, 3)),
     (kernels.InterleavedHeads, {}, "head-mapping", (2, 1, 1)),
+    (kernels.ReversesChunks, {}, "cache-position", (2, 1, 2)),
+    (kernels.ScalesTwice, {}, "scale", (2, 1, 2)),
     (kernels.ScalesByModelWidth, {}, "scale", (2, 1, 2)),
 ]
 

@@ -16,6 +16,8 @@ COLLECTION = [
     ("sees_a_neighbour", "varlen", "padding", {"q_lens": (1, 0), "kv_lens": (1, 1)}),
     ("upper_left", "varlen", "causal-alignment", {"q_lens": (1,), "kv_lens": (2,)}),
     ("skips_empty_sequences", "varlen", "padding", {"q_lens": (1, 1), "kv_lens": (0, 1)}),
+    ("values_one_token_late", "varlen", "wrong-operand", {"kv_lens": (2,)}),
+    ("not_its_own_token", "varlen", "causal-alignment", {"kv_lens": (1,)}),
     ("writes_lengths_over_offsets", "varlen", "input-mutation", {"kv_lens": (1, 0)}),
     ("ignores_the_page_table", "paged", "cache-position", {"page_size": 1}),
     ("reads_whole_pages", "paged", "padding", {"kv_lengths": (1,), "page_size": 2}),
