@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from equivalence.outcome import Target
 
 IN_CODE: Final = ("supports", "known_faults", "sizes")  # no text can say these
+MOST_EXAMPLES: Final = 10_000_000
 SEVERAL: Final = ("dtypes", "head_dims")  # declared as one value, or as a tuple of them
 
 
@@ -30,9 +31,14 @@ def even(option: str, value: int) -> None:
 
 
 def searching(*, examples: int | None, seconds: float | None, seed: int) -> None:
-    """Refuse a search of no length, or a seed below zero."""
+    """Refuse a search of no length or without an end, and a seed below zero."""
     if examples is not None:
         at_least("--examples", examples, 1)
+        require(
+            examples <= MOST_EXAMPLES,
+            f"--examples {examples} is more than a search does, {MOST_EXAMPLES} at most; "
+            "--hunt SECONDS searches for as long as is wanted",
+        )
     above_zero("--seconds", seconds)
     at_least("--seed", seed, 0)
 

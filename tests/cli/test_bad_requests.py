@@ -20,6 +20,10 @@ WRONG = {
     "not callable": (["check", "kernels.py:not_callable"], "not_callable is a int, not a callable"),
     "one wrong of two": (["check", "kernels.py:right", "kernels.py:wrong"], "has no wrong"),
     "examples below 1": (["check", "--examples", "-1"], "--examples -1 must be at least 1"),
+    "examples without end": (
+        ["check", "--examples", "100000000000000000000000"],
+        "--examples 100000000000000000000000 is more than a search does, 10000000 at most",
+    ),
     "examples zero": (["check", "--examples", "0"], "--examples 0 must be at least 1"),
     "examples a word": (["check", "--examples", "many"], "'many' is not a whole number"),
     "seconds": (["check", "--seconds", "0"], "--seconds 0.0 must be a number above 0"),
