@@ -63,6 +63,13 @@ class Account:
         return sum(self.histogram.values())
 
     @property
+    def with_constants(self) -> int:
+        """Operations as a program lists them: each stored value too, twice where compressed."""
+        facts = self.graph.facts
+        decoded = sum(int(facts[name]) for name in facts if name.startswith("compressed by "))
+        return self.total_ops + len(self.graph.constants) + decoded
+
+    @property
     def of_heads(self) -> list[Replication]:
         """The operations that match key/value heads to query heads by repeating them."""
         return [one for one in self.replications if one.of_heads]

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from equivalence.audit.decoders import decoder_numbers
 from equivalence.audit.recipes import Recipe
 from equivalence.mil.graph import Graph
 
@@ -64,13 +65,15 @@ def output_of(program: Any, numbers: dict[str, Tensor], mode: str) -> Tensor:
     graph = Graph(program, mode=mode)
     states = graph.make_state()
     for name, state in states.items():
-        state.value = numbers[name.replace("_cache", "")].to(state.value.dtype)
+        filled = numbers.get(name, numbers.get(name.replace("_cache", "")))
+        assert filled is not None
+        state.value = filled.to(state.value.dtype)
     return next(iter(graph(numbers, states).values())).double()
 
 
 def agreements(recipe: Recipe, programs: Sequence[tuple[str, Any]]) -> list[Agreement]:
     """Each program beside the first; all must be of ``recipe`` but for how they are written."""
-    numbers = step_numbers(recipe)
+    numbers = decoder_numbers(recipe) if recipe.part == "decoder" else step_numbers(recipe)
     found = []
     expected: dict[str, Tensor] = {}
     for name, program in programs:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from equivalence.audit.account import Account, account_of
+from equivalence.audit.building import arguments_of, example_of, module_of
 from equivalence.audit.packages import ONNX, open_package
 from equivalence.audit.read_mil import read_mil
 from equivalence.audit.read_onnx import is_onnx, open_onnx, read_onnx
-from equivalence.audit.recipes import Recipe, argument_names, example_of, stack_of
+from equivalence.audit.recipes import Recipe
 from equivalence.coreml.conversion import conversion_noise_kept
 from equivalence.coreml.quiet import coremltools
 from equivalence.errors import InvalidRequest
@@ -29,7 +30,7 @@ def saved_package(
     """
     path = Path(folder) / f"{recipe.formulation}.mlpackage"
     try:
-        _convert(stack_of(recipe, attend), example_of(recipe), recipe).save(str(path))
+        _convert(module_of(recipe, attend), example_of(recipe), recipe).save(str(path))
     except InvalidRequest:
         raise
     except Exception as error:
@@ -54,7 +55,7 @@ def _convert(module: torch.nn.Module, example: Sequence[torch.Tensor], recipe: R
         ct.TensorType(
             name=name, shape=tensor.shape, dtype=number if tensor.is_floating_point() else np.int32
         )
-        for name, tensor in zip(argument_names(recipe), example, strict=True)
+        for name, tensor in zip(arguments_of(recipe), example, strict=True)
     ]
     options: dict[str, Any] = {}
     if states:
@@ -140,7 +141,7 @@ def audit_converter(
     if targets and given.get("target") not in targets:
         del given["target"]
     try:
-        made = convert(stack_of(recipe), example_of(recipe), **given)
+        made = convert(module_of(recipe), example_of(recipe), **given)
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise InvalidRequest(

@@ -22,6 +22,7 @@ def facts_of(account: Account) -> dict[str, Any]:
         "conditions": account.conditions,
         "operations": {
             "total": account.total_ops,
+            "with_constants": account.with_constants,
             "histogram": dict(account.histogram),
             "casts": dict(account.casts),
             "rearranging": {

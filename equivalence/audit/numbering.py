@@ -211,11 +211,12 @@ def _constant_key(value: Value) -> Any:
 
 def _mixed(numbers: Numbers) -> Numbers:
     """Splitmix64's finish: each bit of a number decides about every other."""
-    x = numbers ^ (numbers >> np.uint64(30))
-    x *= np.uint64(0xBF58476D1CE4E5B9)
-    x ^= x >> np.uint64(27)
-    x *= np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
+    with np.errstate(over="ignore"):  # numpy warns of a product of single numbers only
+        x = numbers ^ (numbers >> np.uint64(30))
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(27)
+        x *= np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
     return x
 
 

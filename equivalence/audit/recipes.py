@@ -1,4 +1,4 @@
-"""The attention part of a whole model as one torch module, to be converted and counted.
+"""What an audit builds: a model's attention part as one torch module, to be converted and counted.
 
 One decode step through ``layers`` attentions, each added to what goes into it, with the head
 shapes of a model and no projections, norms or embeddings: what is counted is attention and its
@@ -20,6 +20,8 @@ from equivalence.errors import InvalidRequest, require, require_size
 
 Attend = Callable[..., Tensor]
 CACHES: Final = ("inputs", "state")
+PARTS: Final = ("attention", "decoder")
+DECODED: Final = "exaone-4.0-1.2b"  # the model whose whole decode step can be built
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +30,10 @@ class Recipe:
 
     cache: keys and values are "inputs" that the caller keeps, or "state" that each step updates.
     head_order: of the query heads; "interleaved" pays for it around a folded formulation.
+    part: "attention" alone, or the whole "decoder" around it (``equivalence.audit.decoders``).
     """
 
-    model: str = "exaone-4.0-1.2b"
+    model: str = DECODED
     formulation: str = "repeat_kv"
     layers: int
     num_heads: int
@@ -43,11 +46,13 @@ class Recipe:
     target: str = "iOS18"
     route: str = "trace"
     dtype: str = "float16"
+    part: str = "attention"
 
     def __post_init__(self) -> None:
         for name in ("layers", "num_heads", "num_kv_heads", "head_dim", "context", "q_len"):
             require_size(name, getattr(self, name))
         require(self.cache in CACHES, f"cache={self.cache!r} is not one of {', '.join(CACHES)}")
+        require(self.part in PARTS, f"part={self.part!r} is not one of {', '.join(PARTS)}")
         require(
             self.num_heads % self.num_kv_heads == 0,
             f"num_heads={self.num_heads} must be a multiple of num_kv_heads={self.num_kv_heads}",
@@ -91,6 +96,7 @@ class Recipe:
             "head order": self.head_order,
             "target": self.target,
             "route": self.route,
+            "part": self.part,
         }
 
 
@@ -167,21 +173,27 @@ def _regrouped(x: Tensor, groups: int) -> Tensor:
     return split.transpose(1, 2).reshape(batch, heads, length, width)
 
 
-def stack_of(recipe: Recipe, attend: Attend | None = None) -> Stack:
+def stack_of(recipe: Recipe, attend: Attend | None = None) -> nn.Module:
     """The module of a recipe, or of the same with a function of the user's in each layer."""
     count = recipe.layers
     attends = [attend] * count if attend else [attend_of(recipe.formulation) for _ in range(count)]
-    names = argument_names(recipe)
+    made: nn.Module = taking(argument_names(recipe), Stack)(recipe, attends).eval()
+    return made
 
-    # A class of its own: what converts it reads the names of arguments off ``forward``.
-    def forward(self: Stack, *tensors: Tensor) -> Tensor:
+
+def taking(names: Sequence[str], kind: Any) -> Any:
+    """A class of ``kind`` whose ``forward`` takes arguments of these names, for its ``run``.
+
+    What converts it reads the names of arguments off ``forward``.
+    """
+
+    def forward(self: Any, *tensors: Tensor) -> Any:
         return self.run(tensors)
 
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     parameters += [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
     forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    made: type[Stack] = type("Stack", (Stack,), {"forward": forward})
-    return made(recipe, attends).eval()
+    return type(kind.__name__, (kind,), {"forward": forward})
 
 
 def argument_names(recipe: Recipe) -> list[str]:

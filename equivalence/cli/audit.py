@@ -50,6 +50,14 @@ def audit(
     head_order: Annotated[
         str, typer.Option(metavar="O", help="Of the query heads: grouped or interleaved.")
     ] = "grouped",
+    part: Annotated[
+        str,
+        typer.Option(
+            metavar="P",
+            help="What of a known model is converted: attention, or the whole decoder of "
+            "exaone-4.0-1.2b (random weights of a small width).",
+        ),
+    ] = "attention",
     deployment: Annotated[
         str,
         typer.Option(
@@ -124,6 +132,7 @@ def audit(
             "target": deployment,
             "route": route,
             "dtype": dtype,
+            "part": part,
         },
     )
     return auditing.run(

@@ -11,7 +11,7 @@ from equivalence.audit.agreement import Agreement, agreements
 from equivalence.audit.converting import audit_converter, audit_package, audit_recipe
 from equivalence.audit.packages import is_package
 from equivalence.audit.read_onnx import is_onnx
-from equivalence.audit.recipes import Recipe, is_model_name
+from equivalence.audit.recipes import PARTS, Recipe, is_model_name
 from equivalence.cli.validation import one_of
 from equivalence.coreml.conversion import ROUTES, TARGETS
 from equivalence.errors import InvalidRequest, require
@@ -19,7 +19,16 @@ from equivalence.onnx.exporting import OPSETS
 
 DTYPES: Final = ("float16", "float32")
 NUMBERS: Final = ("layers", "context", "q_len")
-OF_RECIPE: Final = (*NUMBERS, "formulation", "cache", "head_order", "target", "route", "dtype")
+OF_RECIPE: Final = (
+    *NUMBERS,
+    "formulation",
+    "cache",
+    "head_order",
+    "target",
+    "route",
+    "dtype",
+    "part",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,7 @@ class Asked:
         one_of("--target", self.options["target"], (*TARGETS, *OPSETS))
         one_of("--route", self.options["route"], ROUTES)
         one_of("--dtype", self.options["dtype"], DTYPES)
+        one_of("--part", self.options["part"], PARTS)
         for formulation in self.formulations or ("repeat_kv",):
             for cache in self.caches or ("inputs",):
                 yield Recipe.of_model(

@@ -46,6 +46,7 @@ def summary_table(accounts: Sequence[Account]) -> Table:
         ("attentions", *(count(len(a.sites)) for a in accounts)),
         ("fused attentions", *(count(a.fused) for a in accounts)),
         ("operations", *(count(a.total_ops) for a in accounts)),
+        ("with constants", *(count(a.with_constants) for a in accounts)),
         ("casts", *(count(sum(a.casts.values())) for a in accounts)),
         ("repeat heads", *(count(len(a.of_heads)) for a in accounts)),
         ("bytes of those", *(count(a.head_bytes) for a in accounts)),
