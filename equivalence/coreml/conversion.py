@@ -32,13 +32,14 @@ def program_of(
     target: str = "iOS18",
     route: str = "trace",
     convert_to: str = "milinternal",
+    to_be_cut: bool = False,
 ) -> Any:
     """The pymil ``Program`` of ``module`` (or the MLModel, for ``convert_to="mlprogram"``).
 
     The precision is that of the example's tensors: float16 stands for a float32 module converted
     with ``compute_precision=FLOAT16``, which is what people do. ``module.states`` names the
-    buffers that become states. Raises whatever coremltools raises, and Unsupported for what Core
-    ML itself does not have.
+    buffers that become states. to_be_cut: so that ``bisect_model`` takes it. Raises whatever
+    coremltools raises, and Unsupported for what Core ML itself does not have.
     """
     require(route in ROUTES, f"route={route!r} is not one of {', '.join(ROUTES)}")
     require(target in TARGETS, f"target={target!r} is not one of {', '.join(TARGETS)}")
@@ -66,6 +67,11 @@ def program_of(
         }
         if states:
             options["states"] = [_state_type(module, name) for name in states]
+        if to_be_cut:
+            # The sizes of a flexible model stay int32: bisect_model gives no uint16 from chunk to
+            # chunk ("expects ... int32 ... but got uint16").
+            options["pass_pipeline"] = ct.PassPipeline.DEFAULT
+            options["pass_pipeline"].remove_passes({"common::add_int16_cast"})
         if convert_to == "mlprogram":
             options["skip_model_load"] = True
         program = ct.convert(source, **options)

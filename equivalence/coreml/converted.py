@@ -96,6 +96,7 @@ def convert(
         target=target,
         route=route,
         convert_to="mlprogram" if in_two else "milinternal",
+        to_be_cut=in_two,
     )
     names = argument_names(module, len(example_inputs))
     if in_two:
