@@ -22,6 +22,7 @@ from equivalence.backends.coreml_graph import either_route
 from equivalence.kinds import kind_named
 from equivalence.law_search import LawSearch
 from equivalence.laws import all_laws
+from equivalence.planned_cases import planned_cases
 from equivalence.request import Request
 from equivalence.search import explore
 
@@ -42,7 +43,8 @@ def met(seed: int, examples: int) -> dict[str, tuple[int, float]]:
     target = kind.open(either_route, "either_route", {})
     domain = kind.trials(target, ("float16",)).domain
     laws = list(all_laws("converter"))
-    search = LawSearch(target, domain, laws, Request(examples=examples, seed=seed))
+    request = Request(examples=examples, seed=seed)
+    search = LawSearch(target, domain, laws, request)
     found: dict[str, tuple[int, float]] = {}
     start, count = time.thread_time(), 0
 
@@ -61,7 +63,9 @@ def met(seed: int, examples: int) -> dict[str, tuple[int, float]]:
             raise Done
 
     with suppress(Done):
-        explore(kind.strategy(domain), visit, examples=examples, seed=seed)
+        for case in planned_cases(kind, domain, request, seed):
+            visit(case)
+        explore(kind.strategy(domain), visit, examples=examples - count, seed=seed)
     return found
 
 

@@ -25,6 +25,7 @@ from equivalence.strategies.models import MODEL_HEADS
 LAST: Final = 2**24 - 1  # below 2**24 Hypothesis draws evenly
 SMALL: Final = 8
 PATTERNS: Final = ("padding", "random", "causal_lower_right", "window", "block", "document")
+COVERED: Final = ("deployment_targets", "shapes", "routes", "compressions")
 AXES: Final = ("q", "", "bq", "hq", "bhq", "b", "h", "bh")
 
 
@@ -38,6 +39,43 @@ def case_numbered(number: int, domain: ConverterDomain) -> ConverterCase:
     """The case that ``number`` stands for in ``domain``; the same on any machine."""
     chance = random.Random(number)
     about = FORMULATIONS[chance.choice(_weighed(domain.formulations))]
+    return _case(chance, domain, about)
+
+
+def covering_cases(domain: ConverterDomain, seed: int) -> list[ConverterCase]:
+    """Every two of formulation, route, target, kind of shape and compression together once.
+
+    The rest is drawn, with heads that can be mixed up and numbers that show it. In the rows of a
+    formulation a target's neighbours have other kinds of shape and routes: of three kinds and
+    five targets, no two targets in a row both miss the flexible ones.
+    """
+    choices = (domain.deployment_targets, domain.shapes, domain.routes, domain.compressions)
+    cases = []
+    for place, name in enumerate(domain.formulations, start=seed):
+        shifts = (0, place, place, place // 2)
+        for row in range(max(len(each) for each in choices)):
+            chance = random.Random(f"{seed} {name} {row}")
+            limits = domain.but(
+                num_kv_heads=_several(domain.num_kv_heads),
+                group_size=_several(domain.group_size),
+                head_layouts=None,
+                real_models=False,
+                values=tuple(one for one in domain.values if one not in UNSEEDED) or domain.values,
+                **{
+                    field: (each[(row + shift) % len(each)],)
+                    for field, each, shift in zip(COVERED, choices, shifts, strict=True)
+                },
+            )
+            cases.append(_case(chance, limits, FORMULATIONS[name]))
+    random.Random(seed).shuffle(cases)
+    return cases
+
+
+def _several(limits: tuple[int, int]) -> tuple[int, int]:
+    return (min(2, limits[1]), limits[1])
+
+
+def _case(chance: random.Random, domain: ConverterDomain, about: Formulation) -> ConverterCase:
     kv_heads, groups, width, real = _heads(chance, domain, about)
     fields: dict[str, Any] = {
         "formulation": about.name,

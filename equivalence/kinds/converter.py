@@ -13,7 +13,7 @@ from equivalence.converters.trials import try_converter
 from equivalence.domain import REAL_HEAD_DIMS
 from equivalence.kinds import Kind
 from equivalence.results import Shares
-from equivalence.strategies.converters import converter_cases
+from equivalence.strategies.converters import converter_cases, covering_cases
 
 
 def _count(shares: Shares, case: ConverterCase) -> None:
@@ -32,4 +32,5 @@ KIND: Final = Kind(
     count=_count,
     diagnose=diagnose,
     spare=without_fault,
+    pairs=covering_cases,
 )

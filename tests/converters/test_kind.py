@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from equivalence.converters.case import ConverterCase
+from equivalence.converters.domain import ConverterDomain
 from equivalence.converters.formulations import FORMULATIONS
 from equivalence.converters.inputs import asked_inputs
 from equivalence.converters.source import source_output
 from equivalence.converters.subject import ConverterSubject
+from equivalence.coreml.conversion import ROUTES, TARGETS
 from equivalence.engine import check_target
 from equivalence.errors import InvalidRequest
 from equivalence.kinds import kind_named
 from equivalence.replay import case_text, parse_case
 from equivalence.request import Request
-from equivalence.strategies.converters import converter_cases
+from equivalence.strategies.converters import converter_cases, covering_cases
 from tests.converters.broken import BROKEN, perfect
 
 
@@ -109,3 +112,46 @@ def test_every_drawn_case_can_be_pasted_back(case: ConverterCase) -> None:
 def test_impossible_cases_are_refused_at_the_door(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequest, match=text):
         ConverterCase(**fields)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_planned_cases_hold_every_two_ways_of_converting(seed: int) -> None:
+    domain = ConverterDomain(
+        routes=ROUTES, deployment_targets=TARGETS, dtypes=("float16",), compressions=(None, "int8")
+    )
+    cases = covering_cases(domain, seed)
+    assert len(set(cases)) == len(cases) == 5 * len(FORMULATIONS)
+    by_name = {
+        "formulation": domain.formulations, "shapes": domain.shapes, "route": ROUTES,
+        "target": TARGETS, "compression": domain.compressions,
+    }  # fmt: skip
+    for first, second in combinations(by_name, 2):
+        found = {(getattr(c, first), getattr(c, second)) for c in cases}
+        possible = {
+            (a, b)
+            for a, b in product(by_name[first], by_name[second])
+            if _possible(**{first: a, second: b})
+        }
+        assert possible <= found, possible - found
+
+
+def _possible(formulation: str = "repeat_kv", shapes: str = "static", **rest: Any) -> bool:
+    family = FORMULATIONS[formulation].family
+    if family == "cache" and shapes != "static":
+        return False
+    return family == "attention" or rest.get("compression") is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_planned_cases_reach_what_only_three_choices_together_show(seed: int) -> None:
+    """Grouped heads, a flexible length and a late target; a state on the trace route."""
+    domain = ConverterDomain(routes=ROUTES, deployment_targets=TARGETS, dtypes=("float16",))
+    cases = covering_cases(domain, seed)
+    late = [c for c in cases if c.target in TARGETS[3:]]
+    for name in ("repeat_kv", "sdpa_gqa", "einsum"):
+        assert any(
+            c.formulation == name and c.dynamic and c.num_kv_heads > 1 and c.group_size > 1
+            for c in late
+        )
+    for name in ("cache_slice", "cache_indexed"):
+        assert {c.route for c in late if c.formulation == name} == set(ROUTES)
