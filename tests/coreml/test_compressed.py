@@ -190,3 +190,15 @@ def test_what_has_no_weights_to_compress_is_refused() -> None:
         stored_weights(layer("repeat_kv", "int3"))
     with pytest.raises(Unsupported, match="iOS15 stores no compressed weights; they need iOS16"):
         stored_weights(layer("repeat_kv", "int8", target="iOS15"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shapes", ["range", "enumerated"])
+@pytest.mark.parametrize("formulation", ["repeat_kv", "sdpa_repeat_kv"])
+def test_a_model_of_flexible_length_is_cut_in_two_as_well(formulation: str, shapes: str) -> None:
+    """Sizes cross the cut; converted with one length, and called with another."""
+    case = layer(formulation, IN_TWO, shapes=shapes, example_len=3)
+    own = subject(coreml_compressed.compressed_double)
+    for law in ("other-lengths-agree", BITS):
+        verdict = law_named(law).check(case, own)
+        assert verdict.status == "held", verdict
