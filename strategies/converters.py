@@ -96,7 +96,7 @@ def _case(chance: random.Random, domain: ConverterDomain, about: Formulation) ->
     if about.family in ("attention", "mla") and not about.decode:
         square = kv_len <= 12 and chance.random() < 0.25
         fields["q_len"] = kv_len if square else chance.randint(*domain.q_len)
-    if domain.compressions != (None,) and about.family == "attention":
+    if domain.compressions != (None,) and about.weighed:
         fields["compression"] = chance.choice(domain.compressions)
     fields["values"] = chance.choice(domain.values)
     if fields["values"] not in UNSEEDED:

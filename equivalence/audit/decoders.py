@@ -65,7 +65,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.recipe: Final = recipe
         self.embed_tokens = nn.Embedding(WIDTH, WIDTH)
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(
             Block(recipe, attend or attend_of(recipe.formulation)) for _ in range(recipe.layers)
         )
         self.norm = Norm(WIDTH)

@@ -86,10 +86,13 @@ def _require_items(path: Path) -> None:
     if not manifest.is_file():
         raise InvalidRequest(f"{path}: it holds no Manifest.json, so it is no package")
     try:
-        entries = json.loads(manifest.read_text(encoding="utf-8"))["itemInfoEntries"].values()
-        places = [str(entry["path"]) for entry in entries]
+        said = json.loads(manifest.read_text(encoding="utf-8"))
+        places = [str(entry["path"]) for entry in said["itemInfoEntries"].values()]
+        root = said["rootModelIdentifier"] in said["itemInfoEntries"]
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
         raise InvalidRequest(f"{path}: its Manifest.json cannot be read") from None
+    if not root:
+        raise InvalidRequest(f"{path}: its Manifest.json names no model that it lists")
     for place in places:
         if not (path / "Data" / place).exists():
             what = "weights folder" if Path(place).name == "weights" else f"Data/{place}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 from equivalence.audit.account import Account
@@ -114,9 +115,13 @@ def _auditor(target: str, asked: Asked) -> Callable[[Recipe], Account]:
     """How a recipe becomes an account: by coremltools, or by the converter that is named."""
     if is_model_name(target):
         return audit_recipe
+    from equivalence.accounting.models import model_names
     from equivalence.loading import load
-    from equivalence.resolve import resolve
+    from equivalence.resolve import registered_names, resolve
 
+    if ":" not in target and target not in registered_names():
+        near = get_close_matches(target.rpartition("/")[2].lower(), model_names(), n=3, cutoff=0.7)
+        require(not near, f"{target} is not a known model; did you mean {' or '.join(near)}?")
     loaded: Any = load(resolve(target))
     kind = loaded.declaration.kind
     if kind == "converter":

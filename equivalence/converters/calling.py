@@ -25,7 +25,7 @@ from equivalence.converters.inputs import (
     module_of,
 )
 from equivalence.dtypes import Array
-from equivalence.errors import Unsupported
+from equivalence.errors import Unsupported, require
 from equivalence.outcome import Outcome
 
 KEPT: Final = 256
@@ -50,6 +50,7 @@ def call(
 ) -> Outcome:
     """Convert (once for each shape) and call; the answers of a cache stand one after the other."""
     del output_gradient
+    _require_offered(target, inputs.case)
     converted = conversion_of(target, inputs.case)
     if isinstance(converted, _Refused):
         return Outcome(status="refused", text=converted.text)
@@ -64,6 +65,22 @@ def call(
         return Outcome(status="memory", text=_said(error))
     except Exception as error:  # whatever it raises is a fact about it
         return Outcome(status="raised", text=_said(error))
+
+
+def _require_offered(target: LocalTarget, case: ConverterCase) -> None:
+    """Refuse a request for what the converter says that it does not know."""
+    declared = target.declaration
+    for name, offered in (
+        ("target", declared.targets),
+        ("route", declared.routes),
+        ("compression", declared.compressions),
+    ):
+        value = getattr(case, name)
+        if name in target.options and offered and value is not None:
+            require(
+                value in offered,
+                f"{target.name}: {name}={value!r} is not one of {', '.join(offered)}",
+            )
 
 
 def conversion_of(target: LocalTarget, case: ConverterCase) -> Any:
@@ -107,8 +124,7 @@ def _convert(target: LocalTarget, case: ConverterCase) -> Any:
 
 
 def _run(converted: Any, case: ConverterCase) -> Outcome:
-    stateful = case.about.family == "cache" and case.formulation != "cache_read_only"
-    if stateful:
+    if case.about.keeps_states:
         if not hasattr(converted, "reset"):
             raise Unsupported("what it returns for a stateful module has no reset()")
         converted.reset()

@@ -35,7 +35,8 @@ class ConverterCase:
     shapes: whether the length of the keys is fixed, lies in a range, or is one of a few;
     example_len: the length that it is converted with, None for kv_len.
     route, target: as the converter calls them, None for its own default.
-    compression: of the weights of the projections around the attention, which has none without.
+    compression: of the weights of the layer (the projections around attention or a cache, the
+    up-projections of latent attention), which has none without.
     """
 
     formulation: str = "repeat_kv"
@@ -87,7 +88,7 @@ class ConverterCase:
         yield self.mask is not None and not about.masks, "it takes no mask"
         yield self.causal and not about.causal, "it takes no causal order"
         yield self.causal and self.mask is not None, "mask and causal are not given together"
-        yield self.compression is not None and not attention, "it has no weights to compress"
+        yield self.compression is not None and not about.weighed, "it has no weights to compress"
         yield self.example_len is not None and not self.dynamic, "example_len needs flexible shapes"
         yield self.value_head_dim is not None and not attention, "it takes no value_head_dim"
         yield self.spare > 0 and about.family != "cache", "only a cache has room to spare"

@@ -132,13 +132,14 @@ def _of_a_cache(subject: ConverterSubject, case: ConverterCase, trouble: Trouble
     if first.stored is None:
         return Diagnosis(kind="unknown", text=trouble.text)
     asked = asked_inputs(case)
-    assert isinstance(asked, AttentionInputs)
     judge = subject.judge_of(case)
     nothing = np.zeros_like(first.output)
     # What a cache that was never written holds are zeros, and attention over zeros is zero.
     if np.array_equal(first.output, nothing) and judge.exact(asked).output.any():
         text = f"{case.formulation}: no write reaches the state; the cache stays zero"
         return Diagnosis(kind="dropped-op", text=text)
+    if not isinstance(asked, AttentionInputs):
+        return Diagnosis(kind="cache-position", text=trouble.text)
     if all(_sees_itself_alone(judge, asked, first, token) for token in range(case.kv_len)):
         text = f"{case.formulation}: each call sees its own token alone; earlier writes are lost"
         return Diagnosis(kind="dropped-op", text=text)

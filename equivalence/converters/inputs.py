@@ -12,6 +12,7 @@ from equivalence.case import AttentionCase
 from equivalence.converters.axes import DynamicAxis
 from equivalence.converters.case import LONGEST, SHORTEST, ConverterCase
 from equivalence.converters.projected import ProjectedInputs, projected_inputs, raw_weights
+from equivalence.converters.weighed import raw_latent_weights, weighed_inputs
 from equivalence.dtypes import Array, stored
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.latent.case import MlaCase
@@ -46,7 +47,7 @@ def converter_inputs(case: ConverterCase, again: bool = False) -> ConverterInput
 def asked_inputs(case: ConverterCase) -> Asked:
     """The numbers of ``case``, as its own kind of attention has them."""
     if case.compression is not None:
-        return projected_inputs(case)
+        return weighed_inputs(case) if case.about.family == "mla" else projected_inputs(case)
     asked = case.asked
     if isinstance(asked, AttentionCase):
         return attention_inputs(asked)
@@ -59,7 +60,10 @@ def arguments(case: ConverterCase) -> list[dict[str, Array]]:
     if isinstance(asked, RotaryInputs):
         return [_rotary_arguments(asked)]
     if isinstance(asked, LatentInputs):
-        return [{name: stored(getattr(asked, name), case.dtype) for name in OPERANDS}]
+        names = OPERANDS if case.compression is None else OPERANDS[:-2]
+        return [{name: stored(getattr(asked, name), case.dtype) for name in names}]
+    if isinstance(asked, ProjectedInputs) and case.about.family == "cache":
+        return [_layer_arguments(case, asked, token) for token in range(case.kv_len)]
     if isinstance(asked, ProjectedInputs):
         hidden = {name: getattr(asked, name) for name in ("query_hidden", "hidden")}
         given = {name: stored(x, case.dtype) for name, x in hidden.items()}
@@ -111,6 +115,22 @@ def _cache_arguments(
     }
 
 
+def _layer_arguments(case: ConverterCase, asked: ProjectedInputs, token: int) -> dict[str, Array]:
+    """Hidden states of one token, and the past of a cache that the caller keeps."""
+    now = slice(token, token + 1)
+    position = np.array([token], np.int32)
+    hidden = {name: getattr(asked, name)[:, now] for name in ("query_hidden", "hidden")}
+    given = {name: stored(x, case.dtype) for name, x in hidden.items()}
+    if case.about.keeps_states:
+        return {**given, "position": position}
+    room = [(0, 0), (0, 0), (0, case.max_len - token), (0, 0)]
+    past = {
+        f"{name}_cache": stored(np.pad(x[:, :, :token], room), case.dtype)
+        for name, x in (("key", asked.attention.key), ("value", asked.attention.value))
+    }
+    return {**given, **past, "position": position}
+
+
 def module_of(case: ConverterCase) -> torch.nn.Module:
     """The torch module of ``case``, its buffers in the dtype of the case."""
     import torch
@@ -133,12 +153,26 @@ def module_of(case: ConverterCase) -> torch.nn.Module:
             options["square"] = case.q_len == case.kv_len and not case.dynamic
     module = about.build(**options)
     if case.compression is not None:
-        from equivalence.converters.formulations.projected import Projected
-
-        weights = {role: torch.from_numpy(w).float() for role, w in raw_weights(case).items()}
-        heads = {"num_heads": case.num_heads, "num_kv_heads": case.num_kv_heads}
-        module = Projected(module, weights, **heads).eval()
+        module = _layer_of(case, module).eval()
     return module.to(getattr(torch, case.dtype))
+
+
+def _layer_of(case: ConverterCase, attend: Any) -> torch.nn.Module:
+    """The formulation with the weights around it, or in it, that are to be compressed."""
+    import torch
+
+    from equivalence.converters.formulations import latent, projected
+
+    raw = raw_latent_weights(case) if case.about.family == "mla" else raw_weights(case)
+    weights = {role: torch.from_numpy(w).float() for role, w in raw.items()}
+    if case.about.family == "mla":
+        return latent.LatentLayer(attend, **weights)
+    heads = {"num_heads": case.num_heads, "num_kv_heads": case.num_kv_heads}
+    if case.about.keeps_states:
+        return projected.ProjectedCache(attend, weights, **heads)
+    if case.about.family == "cache":
+        return projected.ProjectedReadOnly(attend, weights, **heads)
+    return projected.Projected(attend, weights, **heads)
 
 
 def dynamic_shapes_of(case: ConverterCase) -> dict[str, dict[int, DynamicAxis]]:

@@ -98,7 +98,7 @@ def projected_inputs(case: ConverterCase) -> ProjectedInputs:
     values = "normal" if case.values in STEADY else case.values
     drawn = attention_inputs(
         AttentionCase(
-            batch_size=case.batch_size, q_len=case.q_len, kv_len=case.kv_len, head_dim=HIDDEN,
+            batch_size=case.batch_size, q_len=asked.q_len, kv_len=case.kv_len, head_dim=HIDDEN,
             dtype=case.dtype, values=values, magnitude=case.magnitude, seed=case.seed,
         )
     )  # fmt: skip

@@ -75,7 +75,7 @@ class ConverterSubject:
 
     def judge_of(self, case: ConverterCase) -> Any:
         """The subject of the kind of attention that ``case`` computes."""
-        if case.compression is not None:
+        if case.compression is not None and case.about.family != "mla":
             return self._projected
         asked = case.asked
         if isinstance(asked, AttentionCase):

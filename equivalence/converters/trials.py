@@ -53,7 +53,7 @@ def try_converter(target: Target, dtypes: tuple[str, ...] | None = None) -> Tria
         changes["deployment_targets"] = declared.targets
     if declared.compressions and "compression" in target.options:
         changes["compressions"] = declared.compressions
-        layers = (name for name, one in FORMULATIONS.items() if one.family == "attention")
+        layers = (name for name, one in FORMULATIONS.items() if one.weighed)
         changes["formulations"] = tuple(layers)
     changes["exact"] = bool(declared.exact)
     trials.domain = ConverterDomain(**changes)

@@ -1,6 +1,6 @@
 """Weights of a converted program, compressed as ``coremltools.optimize`` does it.
 
-Only the weights of linear layers are compressed, each by its role in a layer of attention; the
+The weights of linear layers and of products are compressed, each by its role in a layer; the
 passes are those of the published functions, on the pymil program that they would make of a model.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from equivalence.converters.formulations import ROLES
+from equivalence.converters.formulations import LATENT_ROLES, ROLES
 from equivalence.coreml.conversion import conversion_noise_kept
 from equivalence.coreml.quiet import coremltools
 from equivalence.dtypes import Array
@@ -22,11 +22,14 @@ COMPRESSIONS: Final = ("palettised4", "palettised6", "int8", "int4_blocks", "mix
 PALETTISED: Final = "palettised"
 IN_TWO: Final = "mixed_in_two"  # the model is cut into two chunks as well
 BLOCK: Final = 4  # channels that share a scale
+OF_FOUR_BITS: Final = ("key_projection", "value_projection", "w_uk")  # of a mix
+HELD: Final = {"linear": "weight", "matmul": "y"}
+LATENT_RANK: Final = 3  # one matrix for each head
 FIRST: Final = "iOS16"  # before it, no weight is stored compressed
 
 
 def compress(program: Any, compression: str, target: str) -> None:
-    """Compress the linear weights of ``program`` in place. Raises Unsupported where none can be."""
+    """Compress the weights of ``program`` in place. Raises Unsupported where none can be."""
     from coremltools.optimize.coreml import _quantization_passes as passes
 
     for how, config in _configs(program, compression, target):
@@ -36,7 +39,7 @@ def compress(program: Any, compression: str, target: str) -> None:
 
 
 def compressed_model(model: Any, compression: str, target: str) -> Any:
-    """The MLModel with its linear weights compressed, by the published functions."""
+    """The MLModel with its weights compressed, by the published functions."""
     from coremltools.optimize import coreml as optimize
 
     for how, config in _configs(model._mil_program, compression, target):
@@ -46,24 +49,36 @@ def compressed_model(model: Any, compression: str, target: str) -> Any:
     return model
 
 
-def linear_weights(program: Any) -> Iterator[Any]:
-    """The operations that hold the weights of linear layers, each once."""
+def held_weights(program: Any) -> Iterator[Any]:
+    """The operations that hold what is multiplied by, each once, in the order of the products."""
     met = set()
     for operation in program.functions["main"].operations:
-        if operation.op_type == "linear" and operation.weight.op.name not in met:
-            met.add(operation.weight.op.name)
-            yield operation.weight.op
+        place = HELD.get(operation.op_type)
+        held = getattr(operation, place).op if place else None
+        if held is None or held.op_type.partition("_")[0] not in ("const", "constexpr"):
+            continue
+        if held.name not in met:
+            met.add(held.name)
+            yield held
 
 
-def _role(weight: Any) -> str:
-    return next((role for role in ROLES if role in weight.name), ROLES[0])
+def _roles(program: Any) -> dict[str, str]:
+    """Name -> role: by the name, or by the place, where a transposition took the name away."""
+    roles: dict[str, str] = {}
+    for weight in held_weights(program):
+        named = next((role for role in (*ROLES, *LATENT_ROLES) if role in weight.name), None)
+        is_latent = len(weight.outputs[0].shape) == LATENT_RANK
+        first = LATENT_ROLES[0] not in roles.values()
+        by_place = LATENT_ROLES[0 if first else 1] if is_latent else ROLES[0]
+        roles[weight.name] = named or by_place
+    return roles
 
 
 def _how(compression: str, role: str) -> str:
     """A mix has 4 bits where keys and values are made, and 8 elsewhere."""
     if compression not in ("mixed", IN_TWO):
         return compression
-    return "palettised4" if role in ("key_projection", "value_projection") else "int8"
+    return "palettised4" if role in OF_FOUR_BITS else "int8"
 
 
 def _has_table(how: str) -> bool:
@@ -81,11 +96,14 @@ def _configs(program: Any, compression: str, target: str) -> Iterator[tuple[str,
     _silent()
     from coremltools.optimize import coreml as optimize
 
-    roles = {weight.name: _role(weight) for weight in linear_weights(program)}
-    for how in dict.fromkeys(_how(compression, role) for role in roles.values()):
+    roles = _roles(program)
+    kinds = {name: (_how(compression, role), role in LATENT_ROLES) for name, role in roles.items()}
+    for how, is_latent in dict.fromkeys(kinds.values()):
         if _has_table(how):
             bits = int(how.removeprefix(PALETTISED))
-            each: Any = optimize.OpPalettizerConfig(nbits=bits, mode="kmeans", weight_threshold=0)
+            # k-means starts from an order, and two forms of latent attention hold two orders.
+            mode = "uniform" if is_latent else "kmeans"
+            each: Any = optimize.OpPalettizerConfig(nbits=bits, mode=mode, weight_threshold=0)
         else:
             blocks = {"dtype": "int4", "granularity": "per_block", "block_size": BLOCK}
             each = optimize.OpLinearQuantizerConfig(
@@ -93,7 +111,7 @@ def _configs(program: Any, compression: str, target: str) -> Iterator[tuple[str,
                 weight_threshold=0,
                 **(blocks if how == "int4_blocks" else {}),
             )
-        names = [name for name, role in roles.items() if _how(compression, role) == how]
+        names = [name for name, kind in kinds.items() if kind == (how, is_latent)]
         yield how, optimize.OptimizationConfig(op_name_configs=dict.fromkeys(names, each))
 
 
@@ -108,7 +126,12 @@ def _silent() -> None:
 
 @lru_cache(maxsize=512)
 def _stored(
-    numbers: bytes, shape: tuple[int, int], dtype: str, compression: str, role: str, target: str
+    numbers: bytes,
+    shape: tuple[int, ...],
+    dtype: str,
+    compression: str,
+    role: str,
+    target: str,
 ) -> Array:
     ct = coremltools()
     from coremltools.converters.mil import Builder
@@ -120,25 +143,29 @@ def _stored(
     kind = types.fp16 if dtype == "float16" else types.fp32
     name = f"{role}_weight"
 
+    linear = len(shape) < LATENT_RANK
+    given = (1, shape[1]) if linear else (1, 1, shape[1])
+
     @Builder.program(
-        input_specs=[Builder.TensorSpec(shape=(1, shape[1]), dtype=kind)],
+        input_specs=[Builder.TensorSpec(shape=given, dtype=kind)],
         opset_version=getattr(ct.target, target),
     )  # type: ignore[untyped-decorator]
     def alone(x: Any) -> Any:
-        return Builder.linear(x=x, weight=Builder.const(val=weight, name=name))
+        held = Builder.const(val=weight, name=name)
+        return Builder.linear(x=x, weight=held) if linear else Builder.matmul(x=x, y=held)
 
     compress(alone, compression, target)
-    (made,) = linear_weights(alone)
+    (made,) = held_weights(alone)
     if is_compressed(made):
         return decoded(made.outputs[0]).astype(np.float64)
     return np.asarray(made.outputs[0].val).astype(np.float64)
 
 
 def stored_weight(weight: Array, compression: str, *, role: str, dtype: str, target: str) -> Array:
-    """What ``weight`` ``[out, in]`` is after it was compressed alone, by our own decoder; float64.
+    """What ``weight`` is after it was compressed alone, by our own decoder; float64.
 
+    It is that of a linear layer, ``[out, in]``, or what a product multiplies by, ``[H, in, out]``.
     Raises what the compression raises.
     """
     held = np.ascontiguousarray(weight.astype(dtype))
-    shape = (held.shape[0], held.shape[1])
-    return _stored(held.tobytes(), shape, dtype, compression, role, target)
+    return _stored(held.tobytes(), held.shape, dtype, compression, role, target)

@@ -11,6 +11,7 @@ from equivalence.converters.axes import DynamicShapes
 from equivalence.coreml.chunks import Chunks, cut
 from equivalence.coreml.compressing import IN_TWO, compress, compressed_model
 from equivalence.coreml.conversion import argument_names, program_of
+from equivalence.errors import Unsupported
 from equivalence.mil.graph import Graph
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def convert(
     (``equivalence.coreml.compressing``). Raises what the conversion raises.
     """
     in_two = compression == IN_TWO
+    if in_two and hasattr(module, "states") and module.states:
+        raise Unsupported("a model with states is not cut in two: a state belongs to one package")
     program = program_of(
         module,
         example_inputs,

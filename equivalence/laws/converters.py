@@ -10,6 +10,7 @@ from equivalence.converters.case import ConverterCase
 from equivalence.converters.domain import ConverterDomain
 from equivalence.converters.inputs import asked_inputs
 from equivalence.converters.subject import ConverterSubject
+from equivalence.converters.weighed import ALIKE
 from equivalence.converters.without import dropped_options
 from equivalence.laws.law import law
 from equivalence.profiles import PROFILES
@@ -37,11 +38,7 @@ OTHER: Final = {
 
 
 def _at_its_own_shape(case: ConverterCase, domain: ConverterDomain) -> ConverterCase | None:
-    return None if _keeps_states(case) or _moved(case) else case
-
-
-def _keeps_states(case: ConverterCase) -> bool:
-    return case.about.family == "cache" and case.formulation != "cache_read_only"
+    return None if case.about.keeps_states or _moved(case) else case
 
 
 def _moved(case: ConverterCase) -> bool:
@@ -66,7 +63,7 @@ def other_lengths_agree(case: ConverterCase, subject: ConverterSubject) -> Verdi
 
 
 def _with_states(case: ConverterCase, domain: ConverterDomain) -> ConverterCase | None:
-    if not _keeps_states(case):
+    if not case.about.keeps_states:
         return None
     return case if case.kv_len > 1 else case.but(kv_len=2)
 
@@ -133,7 +130,7 @@ def _number(value: Any) -> str:
 
 
 def _without_states(case: ConverterCase, domain: ConverterDomain) -> ConverterCase | None:
-    return None if _keeps_states(case) else case
+    return None if case.about.keeps_states else case
 
 
 @law("nothing-is-dropped", kind="converter", adapt=_without_states)
@@ -173,7 +170,8 @@ def _with_another(case: ConverterCase, domain: ConverterDomain) -> ConverterCase
     # A second conversion costs as much as the first: one drawn case in four pays for it.
     if other is None or other not in domain.formulations or case.seed % 4:
         return None
-    return case
+    # What else two forms of latent attention hold are other numbers: each has its own reference.
+    return case if case.about.family != "mla" or case.compression in ALIKE else None
 
 
 @law("formulations-agree", kind="converter", adapt=_with_another)
@@ -199,17 +197,28 @@ def formulations_agree(case: ConverterCase, subject: ConverterSubject) -> Verdic
 
 def _to_the_bit(case: ConverterCase, domain: ConverterDomain) -> ConverterCase | None:
     """A pair whose scale every format stores, so that nothing but order can differ."""
-    if not domain.exact or case.about.family != "attention":
+    if not domain.exact or case.about.family == "rotary":
+        return None
+    # What a caller keeps of a layer is rounded to the type of its inputs, and a state is not.
+    if case.formulation == "cache_read_only":
         return None
     pair = _with_another(case, domain)
-    return pair and pair.but(head_dim=4 if case.head_dim < 8 else 16, scale=None)
+    if pair is None or case.about.family != "mla":
+        return pair and pair.but(head_dim=4 if case.head_dim < 8 else 16, scale=None)
+    width = 2 if case.head_dim < 8 else 8  # of the content and of the rotary part
+    return pair.but(head_dim=width, rope_dim=width, scale=None)
+
+
+def _alike(formulation: str) -> str:
+    """What ends in the same bits: two ways of writing a state, not a state and an input."""
+    return "cache_slice" if formulation == "cache_one_hot" else OTHER[formulation]
 
 
 @law("formulations-agree-to-the-bit", kind="converter", adapt=_to_the_bit)
 def formulations_agree_to_the_bit(case: ConverterCase, subject: ConverterSubject) -> Verdict:
     """Where graphs are evaluated in float64, two ways of writing attention give the same bits."""
     try:
-        other = case.but(formulation=OTHER[case.formulation])
+        other = case.but(formulation=_alike(case.formulation))
     except ValueError:
         return INAPPLICABLE
     first, second = subject.outcome(case), subject.outcome(other)

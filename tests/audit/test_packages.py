@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,12 @@ def with_a_manifest_of_nothing(package: Path) -> None:
     (package / "Manifest.json").write_text("[]")
 
 
+def with_a_root_that_is_not_listed(package: Path) -> None:
+    manifest = package / "Manifest.json"
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**said, "rootModelIdentifier": "nobody"}))
+
+
 def with_garbage(package: Path) -> None:
     model_file(package).write_bytes(b"\xff\xfe not a model")
 
@@ -66,6 +73,7 @@ def with_an_older_kind_of_model(package: Path) -> None:
     [
         (without_manifest, "it holds no Manifest.json"),
         (with_a_manifest_of_nothing, "its Manifest.json cannot be read"),
+        (with_a_root_that_is_not_listed, "its Manifest.json names no model that it lists"),
         (with_garbage, "cannot be opened"),
         (without_weights, "its weights folder is missing"),
         (with_an_unknown_operation, "frobnicate"),
@@ -99,6 +107,7 @@ def test_what_is_not_there_or_not_a_package(
         ("missing.mlpackage", "there is no such package"),
         ("zipped.mlpackage", "zipped.mlpackage is a file, and a package is a folder"),
         ("old.mlmodel", "only .mlpackage holds a graph"),
+        ("EXAONE-4.0-1.2", "not a known model; did you mean exaone-4.0-1.2b"),
     ):
         assert run(["audit", name]) == 2
         assert said in capsys.readouterr().err

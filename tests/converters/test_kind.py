@@ -139,7 +139,7 @@ def _possible(formulation: str = "repeat_kv", shapes: str = "static", **rest: An
     family = FORMULATIONS[formulation].family
     if family == "cache" and shapes != "static":
         return False
-    return family == "attention" or rest.get("compression") is None
+    return family != "rotary" or rest.get("compression") is None
 
 
 @pytest.mark.parametrize("seed", range(12))

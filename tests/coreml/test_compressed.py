@@ -17,7 +17,7 @@ from equivalence.converters.formulations import FORMULATIONS
 from equivalence.converters.formulations.spelled_out import QFoldPrefill
 from equivalence.converters.projected import raw_weights, stored_weights
 from equivalence.converters.subject import ConverterSubject
-from equivalence.coreml.compressing import COMPRESSIONS, IN_TWO, compress, linear_weights
+from equivalence.coreml.compressing import COMPRESSIONS, IN_TWO, compress, held_weights
 from equivalence.coreml.conversion import argument_names, program_of
 from equivalence.coreml.converted import Converted
 from equivalence.declaration import converter as declare
@@ -131,14 +131,14 @@ def _per_tensor(program: Any) -> None:
     each = optimize.OpLinearQuantizerConfig(
         mode="linear_symmetric", granularity="per_tensor", weight_threshold=0
     )
-    names = [weight.name for weight in linear_weights(program)]
+    names = [weight.name for weight in held_weights(program)]
     config = optimize.OptimizationConfig(op_name_configs=dict.fromkeys(names, each))
     passes.linear_quantize_weights(config).apply(program)
 
 
 def _shuffled_table(program: Any) -> None:
     compress(program, "palettised4", "iOS18")
-    for weight in linear_weights(program):
+    for weight in held_weights(program):
         held = weight.lut.val
         held[...] = np.roll(held, 1, -2)
 
@@ -146,7 +146,7 @@ def _shuffled_table(program: Any) -> None:
 def _one_scale_up(program: Any) -> None:
     """One scale of the keys is the next number: far within what float16 may be off by."""
     compress(program, "int8", "iOS18")
-    weight = next(w for w in linear_weights(program) if "key_projection" in w.name)
+    weight = next(w for w in held_weights(program) if "key_projection" in w.name)
     held = weight.scale.val
     held.flat[0] = np.nextafter(held.flat[0], held.dtype.type(1))
 

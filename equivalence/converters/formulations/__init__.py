@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # The linear layers around attention, by the names that their weights have in a graph.
 ROLES: Final = ("query_projection", "key_projection", "value_projection", "output_projection")
+LATENT_ROLES: Final = ("w_uk", "w_uv")  # the up-projections of latent attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,16 @@ class Formulation:
     equal_heads: bool = False
     masks: bool = True
     causal: bool = True
+
+    @property
+    def weighed(self) -> bool:
+        """Whether a layer of it has weights, which may be compressed."""
+        return self.family != "rotary"
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether each call writes to states."""
+        return self.family == "cache" and self.name != "cache_read_only"
 
     def build(self, **options: Any) -> torch.nn.Module:
         """The module, in evaluation mode."""

@@ -65,3 +65,21 @@ class Absorbed(Latent):
         rotary = query_rotary @ key_rotary[:, None].transpose(2, 3)
         weights = self.weights(content + rotary, query_content, query_rotary)
         return (weights @ latent[:, None]) @ w_uv.transpose(1, 2)
+
+
+class LatentLayer(nn.Module):
+    """Either form with its up-projections inside, as a model holds them: four tensors are given."""
+
+    def __init__(self, attend: Latent, w_uk: Tensor, w_uv: Tensor) -> None:
+        super().__init__()
+        self.attend: Final = attend
+        self.w_uk = nn.Parameter(w_uk, requires_grad=False)
+        self.w_uv = nn.Parameter(w_uv, requires_grad=False)
+
+    def forward(
+        self, query_content: Tensor, query_rotary: Tensor, latent: Tensor, key_rotary: Tensor
+    ) -> Tensor:
+        made: Tensor = self.attend(
+            query_content, query_rotary, latent, key_rotary, self.w_uk, self.w_uv
+        )
+        return made
