@@ -1,12 +1,14 @@
 """The harness's own mutation score, beside the rules that are in use elsewhere.
 
     OMP_NUM_THREADS=1 python -m benchmarks.detection search --dtype float32
+    OMP_NUM_THREADS=1 python -m benchmarks.detection search --set second --laws own
     OMP_NUM_THREADS=1 python -m benchmarks.detection rules --dtype float32
     OMP_NUM_THREADS=1 python -m benchmarks.detection floor --dtype float32
     OMP_NUM_THREADS=1 python -m benchmarks.detection mutants
     python docs/generate.py
 
-``search`` checks every broken attention kernel of tests/broken, ``rules`` gives the same kernels
+``search`` checks every broken attention kernel of tests/broken (``--set second``: those of
+tests/broken/second_set.py, a part of the record of its own), ``rules`` gives the same kernels
 to plain comparison rules (``benchmarks.comparison_rules``), ``floor`` looks for the smallest
 planted error that is still seen (``benchmarks.detection_floor``), ``mutants`` changes single
 operators and constants of right backends (``benchmarks.source_mutants``). Each writes its rows to
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ import torch
 
 from benchmarks.detection_record import RECORD, Record, part_of, read, write
 from tests.broken.attention_kernels import COLLECTION
+from tests.broken.entry import Broken
 from tests.broken.judging import Judged, judge
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
@@ -50,16 +53,24 @@ def row_of(judged: Judged, laws: str) -> dict[str, Any]:
 
 def search(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
     """Check each kernel in each dtype in which it must be seen."""
-    rows = part_of(record, "search", seed=asked.seed, laws=asked.laws)
+    part = "search" if asked.set == "first" else "second"
+    rows = part_of(record, part, seed=asked.seed, laws=asked.laws)
     done = {(row["kernel"], row["dtype"], row["laws"]) for row in rows}
     for dtype in asked.dtype or DTYPES:
-        for entry in COLLECTION:
+        for entry in COLLECTION if asked.set == "first" else second():
             if dtype not in entry.dtypes or (entry.name, dtype, asked.laws) in done:
                 continue
             judged = judge(entry, dtype, seed=asked.seed, laws=() if asked.laws == "all" else None)
             rows.append(row_of(judged, asked.laws))
             keep()
             print(rows[-1], flush=True)
+
+
+def second() -> Iterable[Broken]:
+    """The kernels that were written after the rules of the diagnosis were fixed."""
+    from tests.broken.second_set import SECOND
+
+    return SECOND
 
 
 def rules(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
@@ -95,13 +106,14 @@ def main() -> int:
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--laws", choices=("own", "all"), default="all")
+    parser.add_argument("--set", choices=("first", "second"), default="first")
     parser.add_argument("--fresh", action="store_true", help="forget this part of the record")
     parser.add_argument("--record", type=Path, default=RECORD, help="the JSON to add to")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     record = read(asked.record)
     if asked.fresh:
-        record.pop(asked.part, None)
+        record.pop("second" if asked.set == "second" else asked.part, None)
     PARTS[asked.part](record, asked, lambda: write(record, asked.record))
     return 0
 
