@@ -32,6 +32,8 @@ from tests.broken.entry import Broken
 from tests.broken.judging import Judged, judge
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
+# again: the second set, once what its first run taught is in the rules.
+PART_OF: Final = {"first": "search", "second": "second", "again": "again"}
 
 
 def row_of(judged: Judged, laws: str) -> dict[str, Any]:
@@ -53,8 +55,9 @@ def row_of(judged: Judged, laws: str) -> dict[str, Any]:
 
 def search(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
     """Check each kernel in each dtype in which it must be seen."""
-    part = "search" if asked.set == "first" else "second"
-    rows = part_of(record, part, seed=asked.seed, laws=asked.laws)
+    rows = part_of(
+        record, PART_OF[asked.set], seed=asked.seed, laws=asked.laws, dtypes=asked.dtype or []
+    )
     done = {(row["kernel"], row["dtype"], row["laws"]) for row in rows}
     for dtype in asked.dtype or DTYPES:
         for entry in COLLECTION if asked.set == "first" else second():
@@ -64,6 +67,19 @@ def search(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) 
             rows.append(row_of(judged, asked.laws))
             keep()
             print(rows[-1], flush=True)
+
+
+def forget(record: Record, asked: argparse.Namespace) -> None:
+    """Drop the part; of a search only the rows that are asked for."""
+    if asked.part != "search":
+        record.pop(asked.part, None)
+        return
+    part = record.get(PART_OF[asked.set], {"rows": []})
+    part["rows"] = [
+        row
+        for row in part["rows"]
+        if row["laws"] != asked.laws or row["dtype"] not in (asked.dtype or DTYPES)
+    ]
 
 
 def second() -> Iterable[Broken]:
@@ -106,14 +122,14 @@ def main() -> int:
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--laws", choices=("own", "all"), default="all")
-    parser.add_argument("--set", choices=("first", "second"), default="first")
+    parser.add_argument("--set", choices=tuple(PART_OF), default="first")
     parser.add_argument("--fresh", action="store_true", help="forget this part of the record")
     parser.add_argument("--record", type=Path, default=RECORD, help="the JSON to add to")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     record = read(asked.record)
     if asked.fresh:
-        record.pop("second" if asked.set == "second" else asked.part, None)
+        forget(record, asked)
     PARTS[asked.part](record, asked, lambda: write(record, asked.record))
     return 0
 

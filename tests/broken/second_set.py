@@ -178,7 +178,8 @@ EDITS: Final[dict[str, Edit]] = {
     ),
     "last_slice_left_out": (
         "numpy_split_kv", "numpy_split_kv",
-        "for start in range(0, kv_len, width)", "for start in range(0, kv_len // width * width, width)",
+        "for start in range(0, kv_len, width)",
+        "for start in range(0, kv_len // width * width, width)",
         ("head-dim-tail", "lse-merge"), Case(kv_len=9, values="steps"),
     ),
     "values_of_the_mirrored_head": (

@@ -39,8 +39,17 @@ def found(name, *, caught=True, **changes):
 
 def test_an_empty_record_says_that_nothing_was_run():
     text = page({})
-    assert text.count("Not run") == 5
+    assert text.count("Not run") == 6
     assert not re.search(r"\d of \d", text)
+
+
+def test_the_second_set_has_a_table_of_its_own():
+    rows = [found("one", laws="own"), found("two", laws="own", named=False, diagnosis="window")]
+    text = page({"second": {"about": [ABOUT], "rows": rows}})
+    _, _, second = text.partition("## The second set")
+    assert "2 edits of a line or two" in second
+    assert "| float32 | 2 of 2 (100.0%) | 3 | 3 | 1.00 | 1.00 | 1 of 2 (50.0%) |" in second
+    assert "| `two` | named window | float32 (own) |" in second
 
 
 def test_figures_are_those_of_the_rows():
