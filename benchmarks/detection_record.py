@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -57,6 +58,7 @@ def where() -> dict[str, Any]:
         "python": facts["python"],
         "packages": {name: facts["packages"][name] for name in PACKAGES},
         "processor": processor(),
+        "load": [round(os.getloadavg()[0]), os.cpu_count()],
     }
 
 

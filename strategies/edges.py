@@ -45,6 +45,7 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
             case = _long(plain, domain, 1, ONE_BEYOND)
             size, axes = max(1, case.kv_len - 1), _plainest(domain.mask_axes)
             yield case.but(mask=Mask(pattern="padding", form=form, size=size, axes=axes))
+    yield from _used_lengths(plain, domain)
     if domain.softcap:
         capped = plain.but(softcap=SMALL_CAP, **_large(plain))
         yield _long(capped, domain, 1, ONE_BEYOND)
@@ -52,6 +53,24 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
     if domain.scale:
         yield _long(plain.but(scale=0.25, **_large(plain)), domain, 1, ONE_BEYOND)
         yield from _odd_scales(plain, domain)
+
+
+def _used_lengths(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
+    """Rows of different length, and options that count positions from where each row ends.
+
+    ALiBi without causal order: behind its own position a shift of all distances changes nothing.
+    """
+    if not domain.kv_lengths:
+        return
+    batch_size = max(domain.batch_size[0], min(2, domain.batch_size[1]))
+    case = _long(plain.but(batch_size=batch_size), domain, 5, 27)
+    lengths = (case.kv_len - case.kv_len // 4, *[max(1, case.kv_len // 3)] * (batch_size - 1))
+    if case.kv_len:
+        case = case.but(kv_lengths=lengths)
+        if domain.alibi:
+            yield case.but(alibi=True)
+        if domain.causal[-1] is not None:
+            yield case.but(causal=domain.causal[-1])
 
 
 def _odd_scales(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:

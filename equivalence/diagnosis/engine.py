@@ -19,6 +19,7 @@ from equivalence.diagnosis.numbers import (
     loose_precision,
     maximum_kept,
     overflow,
+    with_small_biases,
 )
 from equivalence.diagnosis.table import suspects
 from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, SECONDARY, direct, options_of
@@ -101,7 +102,7 @@ def _investigated(
         _strides(target, seen)
         or overflow(seen[0])
         or maximum_kept(target, seen[0])
-        or finite_minimum_rows(seen)
+        or _buried_rows(target, seen, right)
     )
     if verdict is not None:
         return verdict
@@ -188,6 +189,16 @@ def _strides(target: Target, seen: list[Sight]) -> Diagnosis | None:
     text = f"right on contiguous tensors with the same numbers, wrong on {memory} ones"
     named = judged(seen, "strides")
     return Diagnosis(kind="strides", text=text if named is None else f"{text}: {named.text}")
+
+
+def _buried_rows(target: Target, seen: list[Sight], right: Sequence[Sight]) -> Diagnosis | None:
+    """Only rows of huge negative biases are wrong; unless smaller biases are wrong as well."""
+    found = finite_minimum_rows(seen)
+    if found is None:
+        return None
+    smaller = [look(target, one.case, with_small_biases(one.inputs)) for one in (*seen, *right)]
+    wrong = [one for one in smaller if one is not None and one.wrong.any()]
+    return (judged(wrong) if wrong else None) or found
 
 
 def _batch_alone(target: Target, sight: Sight) -> Diagnosis | None:

@@ -81,7 +81,8 @@ EDITS: Final[dict[str, Edit]] = {
     ),
     "slopes_from_the_padded_end": (
         "torch_repeat_kv", "torch_masking",
-        "own = torch.arange(q_len) + (lengths", "own = torch.arange(q_len) + (0 * lengths + kv_len",
+        "own = torch.arange(q_len) + (lengths",
+        "own = torch.arange(q_len) + (torch.full_like(lengths, kv_len)",
         (*ALIBI, "padding", "causal-alignment"), None,
     ),
     "slopes_of_signed_distance": (
@@ -210,7 +211,7 @@ EDITS: Final[dict[str, Edit]] = {
     ),
     "diagonal_of_the_first_row": (
         "numpy_split_kv", "numpy_split_kv",
-        "(lengths[:, None] - q_len)", "(lengths[:1, None] - q_len)",
+        "(lengths[:, None] - q_len)", "(0 * lengths[:, None] + lengths[0] - q_len)",
         ("padding", "causal-alignment", "window"), None,
     ),
     "groups_before_heads": (
