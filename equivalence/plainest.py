@@ -7,7 +7,7 @@ of these, with the simplest values, are tried in the order of their size before 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import product
+from itertools import islice, product
 from typing import Any, Final
 
 from equivalence.case import AttentionCase
@@ -18,6 +18,8 @@ MOST: Final = 300  # cases that are tried
 FEW: Final = 3  # of fewer failing cases, what they share says little about their sizes
 SOME: Final = 8  # of fewer, that they share a form of mask is chance
 TOLD: Final = 8  # a mistake that needs more keys or queries than that needs a border of tiles
+TOGETHER: Final = 2  # options of few cases that are also tried with each other
+FORMS: Final = 16  # combinations of the forms of options
 FIRST: Final = 5  # shapes that are tried whatever the failing cases share
 VALUES: Final = ("ramp", "steps", "one_hot", "normal")
 PAIRS: Final = ((0, 0), (0, -1), (-1, 0), (1, 0))
@@ -62,26 +64,45 @@ def plainest(cases: Iterable[AttentionCase]) -> list[AttentionCase]:
         for name in ("batch_size", "num_kv_heads", "group_size", "q_len", "kv_len", "head_dim")
     }
     first = min(failing, key=size_of)
-    found: dict[AttentionCase, None] = {}
     shapes = list(_shapes(least, len(failing)))
+    told: list[tuple[int, Fields]] = []
     for names in _option_sets(_shared(failing), len(failing)):
         axes = [_levels(name, failing) for name in names]
-        for shape, heads, values in product(shapes, HEADS, VALUES):
+        for shape, heads, (rank, values) in product(shapes, HEADS, enumerate(VALUES)):
             sizes = {**shape, **heads}
             if len(failing) > FEW and _too_small(sizes, least):
                 continue
-            for options in product(*(levels(sizes) for levels in axes)):
-                case = _made(first, {**sizes, "values": values}, options)
-                if case is not None:
-                    found[case] = None
-    return sorted(found, key=size_of)[:MOST]
+            sized = _size(sizes) + 4 * rank
+            for options in islice(product(*(levels(sizes) for levels in axes)), FORMS):
+                fields = {**sizes, "values": values}
+                for option in options:
+                    fields |= option
+                told.append((sized + sum(map(_words, options)), fields))
+    # A case costs more than its words, so only those are made that may be among the first.
+    told.sort(key=lambda one: one[0])
+    found: dict[AttentionCase, None] = {}
+    for _, fields in told[:MOST]:
+        case = _made(first, fields)
+        if case is not None:
+            found[case] = None
+    return sorted(found, key=size_of)
+
+
+def _size(sizes: Fields) -> int:
+    """About what ``size_of`` counts for them."""
+    return sum(sizes.values()) + 2 * len(sizes)
+
+
+def _words(option: Fields) -> int:
+    return sum(3 * (2 + repr(form).count("=")) for form in option.values())
 
 
 def _option_sets(shared: list[str], failing: int) -> list[list[str]]:
     """The options that are tried together: few cases share some by chance, so each alone too."""
     if failing > FEW:
         return [shared]
-    return [[], *([name] for name in shared), shared]
+    together = [shared] if len(shared) <= TOGETHER else []
+    return [[], *([name] for name in shared), *together]
 
 
 def _shared(failing: list[AttentionCase]) -> list[str]:
@@ -165,11 +186,8 @@ def _masks(held: list[Mask]) -> Iterator[Mask]:
             yield Mask(axes=axes, form="float", hidden="finfo.min", empty_rows=1)
 
 
-def _made(first: AttentionCase, sizes: Fields, options: tuple[Fields, ...]) -> AttentionCase | None:
-    fields: Fields = {"dtype": first.dtype, "head_order": first.head_order, **sizes}
-    for option in options:
-        fields |= option
+def _made(first: AttentionCase, fields: Fields) -> AttentionCase | None:
     try:
-        return AttentionCase(**fields)
+        return AttentionCase(dtype=first.dtype, head_order=first.head_order, **fields)
     except ValueError:
         return None
