@@ -153,7 +153,7 @@ def _levels(name: str, failing: list[AttentionCase]) -> Callable[[Fields], list[
             case "mask":
                 forms = _masks(held)
             case "scale":
-                forms = [0.5] if any(one > 0 for one in held) else held
+                forms = [0.5, 0.1] if any(one > 0 for one in held) else held
             case "softcap":
                 forms = [1.0]
             case "kv_lengths" if batch_size == 1:
