@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
 
 if TYPE_CHECKING:
     import torch
+
+COLLECTED: Final = "_collect_all_valid_cia_ops"
+# Composite operators that turn into views and copies, and into no other composite one.
+VIEWS: Final = ("aten::reshape", "aten::chunk", "aten::flatten.using_ints", "aten::to.dtype")
 
 
 def exported(
@@ -33,6 +37,50 @@ def exported(
     said = io.StringIO()
     with torch.no_grad(), redirect_stderr(said), redirect_stdout(said):
         return torch.export.export(module, tuple(example), dynamic_shapes=shapes)
+
+
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """``program.run_decompositions({})``, with the composite operators that it calls kept.
+
+    torch prepares every composite operator that it knows, over a thousand, each time: most of the
+    time of a small program. Where the names that this needs are not those of torch 2.13, or where
+    an operator may turn into others, it prepares them all.
+    """
+    from torch.export import exported_program as place
+
+    called = _kept_operators(program)
+    made: torch.export.ExportedProgram
+    if called is None or not hasattr(place, COLLECTED):
+        made = program.run_decompositions({})
+        return made
+    every = getattr(place, COLLECTED)
+    setattr(place, COLLECTED, lambda: set(called))
+    try:
+        made = program.run_decompositions({})
+    finally:
+        setattr(place, COLLECTED, every)
+    return made
+
+
+def _kept_operators(program: torch.export.ExportedProgram) -> set[Any] | None:
+    """The composite operators that stay as they are; None where others are called."""
+    import torch
+    from torch._export import utils
+
+    preserved = getattr(utils, "_is_preservable_cia_op", None)
+    kept = set()
+    for node in program.graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+            node.target.name(), "CompositeImplicitAutograd"
+        )
+        if not composite or node.target.name() in VIEWS:
+            continue
+        if preserved is None or not preserved(node.target):
+            return None
+        kept.add(node.target)
+    return kept
 
 
 def _dim(dims: dict[str, Any], about: DynamicAxis) -> Any:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
-from equivalence.converters.exporting import exported
+from equivalence.converters.exporting import decomposed, exported
 from equivalence.coreml.quiet import coremltools
 from equivalence.errors import InvalidRequest, Unsupported, require
 
@@ -116,7 +116,7 @@ def _source(
         with torch.no_grad():
             # Tracing twice to compare is what the laws are for, and a state would differ anyway.
             return torch.jit.trace(module, example, check_trace=False)
-    return exported(module, example, names, dynamic).run_decompositions({})
+    return decomposed(exported(module, example, names, dynamic))
 
 
 def _tensor_type(name: str, tensor: torch.Tensor, axes: Any, half: bool, target: str) -> Any:
