@@ -13,7 +13,7 @@ ENOUGH: Final = 60  # of fewer examples none does: even two options need some tw
 
 
 def planned_cases(kind: Kind, domain: Any, request: Request, seed: int) -> Iterator[Any]:
-    """The cases that were asked for, those that cover every two options, and the edges of tiles.
+    """The cases that were asked for, those that cover every two options, and the edges.
 
     All in one dtype.
     """

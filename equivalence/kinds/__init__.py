@@ -33,7 +33,7 @@ class Kind:
     retold: (subject, law name, case, diagnoses) -> the one of them that explains the case too.
     identify: (target, domain, dtype) -> the lines of its identity card, from probes.
     pairs: (domain, seed) -> cases that have every two options together at least once.
-    edges: (domain, seed) -> few cases at the edges of tiles, whose options act.
+    edges: (domain, seed) -> few cases that draws meet by luck alone, as at the edges of tiles.
     admits: (domain, case) -> whether the target takes the options of a case from elsewhere.
     within: (domain, case) -> whether the domain has that case, its sizes and numbers too.
     plainest: failing cases -> the simplest cases that may show the same mistake, in order of size.

@@ -13,6 +13,7 @@ from equivalence.rope.diagnosis import diagnose
 from equivalence.rope.subject import RotarySubject
 from equivalence.rope.trials import try_rotary_features
 from equivalence.strategies.rotary import rotary_cases
+from equivalence.strategies.rotary_edges import rotary_edges
 
 
 def _count(shares: Shares, case: RotaryCase) -> None:
@@ -29,4 +30,5 @@ KIND: Final = Kind(
     strategy=rotary_cases,
     count=_count,
     diagnose=diagnose,
+    edges=rotary_edges,
 )

@@ -17,6 +17,7 @@ from equivalence.rope.scaling import RopeScaling
 SCALING: Final = "rotary-scaling"
 POSITION: Final = "cache-position"
 PRECISION: Final = "rotary-precision"
+USUAL_THETAS: Final = (500_000.0, 1_000_000.0)  # the plain one comes first, by itself
 TABLE_ENDS: Final = (128, 256, 512, 1_024, 2_048, 4_096, 8_192, 32_768, 65_536, 131_072)
 
 
@@ -74,6 +75,12 @@ def scales(inputs: RotaryInputs) -> Suspects:
             kind="ignored-option",
             sentence=f"theta is ignored: angles are those of theta={THETA:g}",
             imagine=lambda i: with_mistake(i, theta=THETA),
+        )
+    for theta in (t for t in USUAL_THETAS if t != inputs.theta):
+        yield Suspect(
+            kind="ignored-option",
+            sentence=f"theta={inputs.theta:g} is not taken: angles are those of theta={theta:g}",
+            imagine=lambda i, theta=theta: with_mistake(i, theta=theta),  # type: ignore[misc]
         )
     if inputs.attention_factor is not None:
         yield _factor(

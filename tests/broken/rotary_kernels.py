@@ -226,7 +226,19 @@ def table_of_256(x, positions):
     return turn(x, angle_of(x, positions % 256))
 
 
+def positions_along_the_heads(x, positions):
+    """A table laid along the axis of heads, wherever it fits there."""
+    angle = angle_of(x, positions)
+    fits = positions.ndim == 1 and x.shape[1] == x.shape[2]
+    return turn(x, angle.reshape(1, -1, 1, angle.shape[-1]) if fits else angle)
+
+
 # Frequencies and tables
+
+
+def theta_of_a_million_at_most(x, positions, *, theta=10_000.0):
+    """The base is clipped to the largest one that the author knew."""
+    return turn(x, angle_of(x, positions, min(theta, 1e6)))
 
 
 def exponents_not_doubled(x, positions, *, theta=10_000.0):

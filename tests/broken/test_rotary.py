@@ -80,6 +80,16 @@ COLLECTION = {
     ),
     "padding_not_taken_off": ("padding", "padding is taken for text", None),
     "doubled_position": ("cache-position", "taken twice", TURNED),
+    "positions_along_the_heads": (
+        "rotary-layout",
+        "along the heads",
+        RotaryCase(num_heads=2, seq_len=2),
+    ),
+    "theta_of_a_million_at_most": (
+        "ignored-option",
+        "is not taken: angles are those of theta=1e+06",
+        RotaryCase(head_dim=4, start=1, theta=5_000_000.0),
+    ),
     "table_ends": ("cache-position", "positions stop at 2,047", RotaryCase(start=2_048)),
     "table_of_256": ("cache-position", "start again at 0 after 255", RotaryCase(start=256)),
     "exponents_not_doubled": ("rotary-layout", "exponents are i / rotary_dim", TWO_PAIRS),
