@@ -73,7 +73,7 @@ def test_a_short_search_holds(route: str, examples: int) -> None:
 @pytest.mark.timeout(1800)
 def test_a_search_that_knows_nothing_finds_and_names_them_all() -> None:
     target = opened(coreml_graph.either_route)
-    result = check_target(target, Request(examples=250, dtypes=("float16",)))
+    result = check_target(target, Request(examples=300, dtypes=("float16",)))
     found = {(f.case.formulation, f.diagnosis.kind) for f in result.failures}
     assert ("sdpa_gqa", "head-mapping") in found
     assert ("cache_indexed", "dropped-op") in found
@@ -83,7 +83,7 @@ def test_a_search_that_knows_nothing_finds_and_names_them_all() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_the_same_search_is_silent_once_they_are_mended() -> None:
-    result = check_target(opened(patched), Request(examples=250, dtypes=("float16",)))
+    result = check_target(opened(patched), Request(examples=300, dtypes=("float16",)))
     assert result.held, [(f.case, f.trouble.text) for f in result.failures]
 
 
