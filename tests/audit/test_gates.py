@@ -90,8 +90,8 @@ def test_nothing_is_attributed_when_a_condition_is_known_of_one_graph_only(
 ) -> None:
     found = difference(repeated, audit_package(folded_package))
     assert found.owed_to is None
-    assert found.unknown == ("route",)
-    assert "known of one graph only: route" in found.text
+    assert found.unknown == ("route", "part")
+    assert "known of one graph only: route, part" in found.text
 
 
 def test_a_graph_does_not_differ_from_itself(repeated: Account, package: Path) -> None:
