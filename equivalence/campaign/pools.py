@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -16,6 +17,7 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 CONNECT_SECONDS: Final = 10
+FINISH_SECONDS: Final = 5.0
 MISSING: Final = "--scheduler needs Dask: pip install 'attention-equivalence[dask]'"
 
 
@@ -56,6 +58,16 @@ class ExecutorPool:
         """A pool of processes cannot be used any more once one of them died."""
         self.close()
         self._executor = self._make()
+
+    def finish(self) -> None:
+        """Let the workers, which have nothing to do, end by themselves and tidy up, for a while."""
+        idle = list((getattr(self._executor, "_processes", None) or {}).values())
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        until = time.monotonic() + FINISH_SECONDS
+        for process in idle:
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.terminate()
 
     def close(self) -> None:
         """Let go of the workers; those that still run a shard are ended."""

@@ -99,6 +99,7 @@ def side_by_side(
                     yield lost[0], Examined(result=_ended(lost[0]))
                 else:
                     suspects += lost
+        pool.finish()
     finally:
         pool.close()
 

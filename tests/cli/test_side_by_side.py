@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -63,3 +65,25 @@ def test_the_command_reports_them_in_the_order_of_the_registry(tmp_path, capfd):
     assert [target["target"] for target in found["targets"]] == names
     assert all(target["held"] is True for target in found["targets"])
     assert "not available: flash_attn.varlen" in capfd.readouterr().out
+
+
+def test_what_a_library_left_in_a_process_is_tidied_up(tmp_path):
+    """tqdm, which coremltools draws with, keeps a semaphore that a killed process leaves behind."""
+    script = tmp_path / "leaves_a_semaphore.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "from equivalence.cli.side_by_side import Asked, Examined, side_by_side\n"
+        "from equivalence.request import Request\n"
+        "def work(given):\n"
+        "    global kept\n"
+        "    kept = multiprocessing.RLock()\n"
+        "    return Examined()\n"
+        "if __name__ == '__main__':\n"
+        "    asked = Asked(request=Request(), facts={}, hunt=None, database=None, seconds=None,\n"
+        "                  gib=None)\n"
+        "    print(sorted(name for name, _ in side_by_side('ab', asked, workers=2, work=work)))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['a', 'b']\n"
+    assert "leaked" not in done.stderr
