@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from equivalence.backends.head_folding import group_size_of
 from equivalence.backends.known_callables import FLASH_LAUNDERS_NAN
-from equivalence.backends.torch_sdpa_gqa import DTYPES, choice_supports
+from equivalence.backends.torch_sdpa_gqa import DTYPES, attention, choice_supports
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
 from equivalence.errors import Unsupported
@@ -54,7 +52,6 @@ def flash(
     query ``[B, H, Sq, D]``, key ``[B, Hkv, Skv, D]``, value ``[B, Hkv, Skv, D]`` ->
     ``[B, H, Sq, D]``. Raises Unsupported for what :func:`flash_supports` names.
     """
-    group_size_of(query.shape[1], key.shape[1])
     # Asked beforehand: torch would warn, then raise a RuntimeError that names no reason.
     if value.shape[-1] != query.shape[-1]:
         raise Unsupported(
@@ -65,12 +62,4 @@ def flash(
     if is_causal and scale is not None and scale <= 0:
         raise Unsupported(f"is_causal with scale={scale} gives NaN")
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=attn_mask,
-            is_causal=is_causal,
-            scale=scale,
-            enable_gqa=True,
-        )
+        return attention(query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale)

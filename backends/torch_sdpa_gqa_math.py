@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from equivalence.backends.head_folding import group_size_of
-from equivalence.backends.torch_sdpa_gqa import DTYPES
+from equivalence.backends.torch_sdpa_gqa import DTYPES, attention
 from equivalence.declaration import attention as declare
 
 
@@ -37,14 +35,5 @@ def math(
     query ``[B, H, Sq, D]``, key ``[B, Hkv, Skv, D]``, value ``[B, Hkv, Skv, Dv]`` ->
     ``[B, H, Sq, Dv]``. Raises Unsupported where H is no multiple of Hkv.
     """
-    group_size_of(query.shape[1], key.shape[1])
     with sdpa_kernel(SDPBackend.MATH):
-        return functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=attn_mask,
-            is_causal=is_causal,
-            scale=scale,
-            enable_gqa=True,
-        )
+        return attention(query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale)

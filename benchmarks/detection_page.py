@@ -47,9 +47,9 @@ RULES_FIXED: Final = "76d4529ae17b"
 ABOUT_SECOND: Final = """\
 {kernels} edits of a line or two in right backends (`tests/broken/second_set.py`), written when
 the rules of the diagnosis were fixed (commit {rules}) and run as they were written: the first
-run, by rules that had not seen them. The names that count as right were written down beside each
-edit. Where a smallest case could be told from the edit, it was, for float32; elsewhere none is
-stated."""
+run, by rules that had not seen them, though who wrote them had seen the rules. The names that count
+as right were written down beside each edit. Where a smallest case could be told from the edit, it
+was, for float32; elsewhere none is stated."""
 
 
 def page(record: Record) -> str:

@@ -87,6 +87,7 @@ def check(
         stdout_kept_for,
         write_whole,
     )
+    from equivalence.errors import require
     from equivalence.run_profiles import run_profile
 
     valid.searching(examples=examples, seconds=seconds, seed=seed or 0)
@@ -118,6 +119,14 @@ def check(
         require_folder("--script", script)
     if database is not None:
         require_folder("--database", database)
+
+    # Calls that are timed are alone, and a script or a comparison needs the target here.
+    together = bool(target or against or timings or script)
+    require(
+        workers is None or not together,
+        f"--workers {workers} is for every backend side by side: "
+        "leave out TARGET, --against, --timings and --script",
+    )
 
     from equivalence.cli.environment import environment
     from equivalence.cli.opening import all_available, open_all, targets_of
@@ -152,8 +161,6 @@ def check(
             session.printer.line(f"profile {chosen.name}, --seed {seed}", "quiet")
         opening: dict[str, Any] = {"seconds": max_time_per_call, "gib": memory}
         pairs = not target and laws is None and layouts is None and not facts
-        # Calls that are timed are alone, and a script or a comparison needs the target here.
-        together = bool(target or against or timings or script)
         if not together and (workers or default_workers()) > 1:
             names = list(all_available(facts, session))
             beside: dict[str, Any] = {"pairs": pairs, "workers": workers or default_workers()}

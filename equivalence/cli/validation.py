@@ -140,6 +140,7 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         msgspec.convert(value, hint, strict=True)
     except msgspec.ValidationError as error:
         said = str(error).replace("`bool | null`", "true or false").replace(" | null", "")
+        said = said.replace("`bool | array`", "true, or widths as in (512,64)")
         raise InvalidRequest(f"--declare {name}={value}: {said[:1].lower()}{said[1:]}") from None
     return value
 

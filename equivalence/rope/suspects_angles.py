@@ -71,17 +71,10 @@ def positions(inputs: RotaryInputs) -> Suspects:
 def scales(inputs: RotaryInputs) -> Suspects:
     """Mistakes of frequency and factor, the simplest first."""
     if inputs.theta != THETA:
-        yield Suspect(
-            kind="ignored-option",
-            sentence=f"theta is ignored: angles are those of theta={THETA:g}",
-            imagine=lambda i: with_mistake(i, theta=THETA),
-        )
-    for theta in (t for t in USUAL_THETAS if t != inputs.theta):
-        yield Suspect(
-            kind="ignored-option",
-            sentence=f"theta={inputs.theta:g} is not taken: angles are those of theta={theta:g}",
-            imagine=lambda i, theta=theta: with_mistake(i, theta=theta),  # type: ignore[misc]
-        )
+        yield _base("theta is ignored", THETA)
+    for theta in USUAL_THETAS:
+        if theta != inputs.theta:
+            yield _base(f"theta={inputs.theta:g} is not taken", theta)
     if inputs.attention_factor is not None:
         yield _factor(
             "attention_factor is ignored",
@@ -94,6 +87,14 @@ def scales(inputs: RotaryInputs) -> Suspects:
         yield _factor("the attention factor is applied twice", lambda i: _own(i) ** 2)
         yield _factor("the attention factor is not applied", lambda i: 1.0)
         yield _factor("the attention factor divides, expected to multiply", lambda i: 1 / _own(i))
+
+
+def _base(sentence: str, theta: float) -> Suspect:
+    return Suspect(
+        kind="ignored-option",
+        sentence=f"{sentence}: angles are those of theta={theta:g}",
+        imagine=lambda i: with_mistake(i, theta=theta),
+    )
 
 
 def _own(inputs: RotaryInputs) -> float:

@@ -31,6 +31,15 @@ WRONG = {
     "seed": (["check", "--seed", "-2"], "--seed -2 must be at least 0"),
     "memory": (["check", "--memory", "-1"], "--memory -1.0 must be a number above 0"),
     "time per call": (["check", "--max-time-per-call", "x"], "'x' is not a number"),
+    "workers": (["check", "--workers", "0"], "--workers 0 must be a number above 0"),
+    "workers of one target": (
+        ["check", "kernels.py:right", "--workers", "2"],
+        "--workers 2 is for every backend side by side: leave out TARGET",
+    ),
+    "widths": (
+        ["check", "kernels.py:right", "--declare", "latent=maybe"],
+        "--declare latent=maybe: expected true, or widths as in (512,64)",
+    ),
     "law": (
         ["check", "--law", "causalty"],
         "--law causalty: there is no such law; did you mean causality",

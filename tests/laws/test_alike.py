@@ -15,12 +15,20 @@ from equivalence.dtypes import stored
 from equivalence.engine import Request, check_target
 from equivalence.errors import Unsupported
 from equivalence.kinds import kind_named
+from equivalence.latent import transforms as latent_transforms
+from equivalence.latent.domain import MlaDomain
+from equivalence.latent.subject import MlaSubject
 from equivalence.laws import all_laws, law_named
+from equivalence.laws.rotary_conduct import take_rows, take_tokens
 from equivalence.masks import Mask
 from equivalence.packed.case import VarlenCase
 from equivalence.packed.domain import PackedDomain
 from equivalence.registry import entries
+from equivalence.rope.domain import RotaryDomain
+from equivalence.rope.subject import RotarySubject
 from equivalence.strategies.attention import attention_cases
+from equivalence.strategies.mla import mla_cases
+from equivalence.strategies.rotary import rotary_cases
 from equivalence.subject import Subject
 from equivalence.transforms import take_batch, take_queries
 
@@ -112,3 +120,70 @@ def test_a_part_of_a_call_has_the_bound_that_it_has_in_the_whole(case):
         np.testing.assert_allclose(whole.at(at).furthest, own.furthest, atol=tiny)
         # Values of other rows may be larger: the whole can be out of range where this is not.
         assert not (whole.at(at).in_domain & ~own.in_domain).any()
+
+
+@settings(max_examples=40)
+@given(attention_cases(Domain(causal=("lower_right", None))))
+def test_other_memory_and_heads_apart_have_one_reference_and_bound(case):
+    """What ``alike`` takes for granted, and that both halves of the values are judged in one go."""
+    subject = Subject(entries()["torch.repeat_kv"].load(), Domain())
+    inputs = subject.inputs(case)
+    apart = inputs.but(
+        key=inputs.key[:, inputs.kv_head_of],
+        value=inputs.value[:, inputs.kv_head_of],
+        kv_head_of=np.arange(case.num_heads),
+        head_order="grouped",
+    )
+    for other in (inputs.but(memory="contiguous"), apart):
+        _same_reference_and_bound(subject, inputs, other)
+    half = inputs.but(value=inputs.value / 2)
+    both = inputs.but(value=np.concatenate([inputs.value, half.value], axis=-1))
+    joined = [subject.allowance(one).allowed for one in (inputs, half)]
+    np.testing.assert_allclose(
+        subject.allowance(both).allowed, np.concatenate(joined, axis=-1), rtol=1e-3
+    )
+
+
+@settings(max_examples=30)
+@given(mla_cases(MlaDomain()))
+def test_a_part_of_a_latent_call_has_the_bound_that_it_has_in_the_whole(case):
+    subject = MlaSubject(entries()["mla.absorbed"].load(), MlaDomain())
+    inputs = subject.inputs(case)
+    row, last = np.array([case.batch_size - 1]), np.array([case.q_len - 1])
+    whole = subject.allowance(inputs)
+    for part, at in (
+        (latent_transforms.take_batch(inputs, row), np.s_[row]),
+        (latent_transforms.take_queries(inputs, last), np.s_[:, :, last]),
+    ):
+        own = subject.allowance(part)
+        np.testing.assert_allclose(whole.at(at).allowed, own.allowed, rtol=1e-3)
+        assert not (whole.at(at).in_domain & ~own.in_domain).any()
+    _same_reference_and_bound(subject, inputs, inputs.but(memory="contiguous"))
+
+
+@settings(max_examples=40)
+@given(rotary_cases(RotaryDomain()))
+def test_a_part_of_a_rotary_call_has_the_bound_that_it_has_in_the_whole(case):
+    subject = RotarySubject(entries()["rotary.torch"].load(), RotaryDomain())
+    inputs = subject.inputs(case)
+    row, last = np.array([case.batch_size - 1]), np.array([case.seq_len - 1])
+    whole = subject.allowance(inputs)
+    parts = [(take_rows(inputs, row), np.s_[row])]
+    if not (case.by_row or case.step == 0):  # the last token has the largest position
+        parts.append((take_tokens(inputs, last), np.s_[:, :, last]))
+    for part, at in parts:
+        if part.positions.max() != inputs.positions.max():
+            continue  # a scaling may look at the largest position, and so turn otherwise
+        own = subject.allowance(part)
+        np.testing.assert_allclose(whole.at(at).allowed, own.allowed, rtol=1e-9)
+        assert not (whole.at(at).in_domain & ~own.in_domain).any()
+    _same_reference_and_bound(subject, inputs, inputs.but(memory="contiguous"))
+
+
+def _same_reference_and_bound(subject, inputs, other):
+    np.testing.assert_allclose(
+        subject.exact(inputs).output, subject.exact(other).output, rtol=1e-12, atol=1e-9
+    )
+    ours, theirs = subject.allowance(inputs), subject.allowance(other)
+    np.testing.assert_allclose(ours.allowed, theirs.allowed, rtol=1e-3)
+    np.testing.assert_array_equal(ours.in_domain, theirs.in_domain)
