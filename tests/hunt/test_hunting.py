@@ -105,6 +105,7 @@ def test_a_stored_case_is_looked_at_first(tmp_path: Path) -> None:
     assert hunt_target(target(right), request, store=store).held is True
 
 
+@pytest.mark.timeout(300)  # an hour is given, and not used
 def test_a_broken_law_is_not_searched_again() -> None:
     searched: list[str] = []
 
@@ -115,9 +116,7 @@ def test_a_broken_law_is_not_searched_again() -> None:
         searched.append(progress.target)
 
     request = Request(examples=5, laws=AGREES)
-    start = time.monotonic()
-    result = hunt_target(target(wrong), request, seconds=60.0, progress=note)
-    assert time.monotonic() - start < 30
+    result = hunt_target(target(wrong), request, seconds=3600.0, progress=note)
     assert result.held is False
     assert set(searched) == {"it"}
 

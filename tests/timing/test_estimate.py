@@ -25,6 +25,7 @@ def hog() -> Iterator[None]:
     busy.wait()
 
 
+@pytest.mark.slow  # it measures: only a machine of one's own makes it certain
 @pytest.mark.usefixtures("hog")
 def test_a_ratio_of_two_is_recovered_with_a_hog_on_the_other_core():
     x = torch.linspace(0.1, 0.9, 64)
@@ -78,6 +79,16 @@ def test_outliers_move_neither_the_fastest_nor_a_ratio():
     assert found["fast"].minimum == pytest.approx(0.1)
     assert found["slow"].ratio(found["fast"]) == pytest.approx(2.0)
     assert found["fast"].contended, "the wall clock ran three times as long"
+
+
+def test_a_ratio_of_two_is_recovered_beside_a_neighbour_that_comes_and_goes():
+    noise = random.Random(5)
+    caches = [1.0 + 0.3 * noise.random() for _ in range(40)]  # what the other's work costs ours
+    machine = Machine(lambda taken: caches[taken // 2])  # it stays for about a round
+    found = estimates(CALLS, rounds=15, clock=machine)
+    assert found["slow"].ratio(found["fast"]) == pytest.approx(2.0, rel=0.05)
+    assert found["slow"].minimum / found["fast"].minimum == pytest.approx(2.0, rel=0.05)
+    assert found["fast"].clock == "thread"
 
 
 def test_a_short_call_is_repeated_and_a_long_one_is_not():
