@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
 from equivalence.converters.exporting import decomposed, exported
 from equivalence.coreml.quiet import coremltools
+from equivalence.coreml.self_checks import nothing_checked_twice
 from equivalence.errors import InvalidRequest, Unsupported, require
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def program_of(
             options["pass_pipeline"].remove_passes({"common::add_int16_cast"})
         if convert_to == "mlprogram":
             options["skip_model_load"] = True
-        program = ct.convert(source, **options)
+        with nothing_checked_twice():
+            program = ct.convert(source, **options)
     del said
     return program
 

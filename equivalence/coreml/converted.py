@@ -45,8 +45,11 @@ class Converted:
         # A graph drops an input that nothing depends on, so they are matched by name.
         given = dict(zip(self._names, tensors, strict=True))
         output: torch.Tensor = next(iter(self._run(given).values()))
-        wanted = next((t.dtype for t in tensors if t.is_floating_point()), output.dtype)
-        return rounded_once(output, wanted)
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                wanted = tensor.dtype
+                return output if output.dtype is wanted else rounded_once(output, wanted)
+        return output
 
 
 class Chunked(Converted):

@@ -142,7 +142,7 @@ class Compiler:
                 plain.append(name)
                 reads.append(self.slot(given))
         function = partial(how.function, **fixed) if fixed else how.function
-        widens = how.accumulates and self.mode.widens
+        widens = how.accumulates and self.mode.widens and _reads_half(op, how)
         if [*how.tensors][: len(names)] == names and not plain:
             # Given by position, which is what most steps are.
             return (partial(_widened, function) if widens else function), tuple(reads)
@@ -169,6 +169,12 @@ def _is_unknown(op: Any, known: dict[str, Operation]) -> bool:
     special = ("const", "read_state", "coreml_update_state")
     name: str = op.op_type
     return name not in known and name not in special and not name.startswith(PREFIX)
+
+
+def _reads_half(op: Any, how: Operation) -> bool:
+    given = [op.inputs.get(name) for name in how.tensors]
+    each = [v for one in given for v in (one if isinstance(one, list | tuple) else (one,))]
+    return any(var is not None and mil_type(var) == "fp16" for var in each)
 
 
 def _read(state: State) -> torch.Tensor:

@@ -29,7 +29,12 @@ class Graph:
         self._steps = Compiler(self.mode).compile(found)
         self._inputs = {name: var for name, var in found.inputs.items() if not _is_state(var)}
         self._states = {name: var for name, var in found.inputs.items() if _is_state(var)}
-        self._types = {name: self.mode.stores(mil_type(var)) for name, var in self._inputs.items()}
+        slots = self._steps.inputs
+        self._taken = [
+            (name, slots[name], self.mode.stores(mil_type(var)))
+            for name, var in self._inputs.items()
+        ]
+        self._kept = [(name, slots[name]) for name in self._states]
         self._fresh: list[Any] = [None] * self._steps.slots
         for slot, value in self._steps.constants.items():
             self._fresh[slot] = value
@@ -65,17 +70,17 @@ class Graph:
         Raises InvalidRequest for a missing input, Unsupported where an operation refuses.
         """
         values = self._fresh.copy()
-        for name, slot in self._steps.inputs.items():
-            if name in self._types:
-                if name not in given:
-                    raise InvalidRequest(f"the graph needs an input {name!r}")
-                tensor = given[name].detach()
-                wanted = self._types[name]
-                values[slot] = tensor if tensor.dtype is wanted else tensor.to(wanted)
-            else:
-                if state is None or name not in state:
-                    raise InvalidRequest(f"the graph needs a state {name!r}: see make_state")
-                values[slot] = state[name]
+        for name, slot, wanted in self._taken:
+            if name not in given:
+                raise InvalidRequest(f"the graph needs an input {name!r}")
+            tensor = given[name]
+            if tensor.requires_grad:
+                tensor = tensor.detach()
+            values[slot] = tensor if tensor.dtype is wanted else tensor.to(wanted)
+        for name, slot in self._kept:
+            if state is None or name not in state:
+                raise InvalidRequest(f"the graph needs a state {name!r}: see make_state")
+            values[slot] = state[name]
         for step in self._steps.steps:
             try:
                 found = step.run(*[values[slot] for slot in step.reads])
@@ -86,7 +91,7 @@ class Graph:
                 values[step.fills[0]] = found if found.dtype is wanted else found.to(wanted)
             else:
                 for slot, wanted, one in zip(step.fills, step.types, found, strict=True):
-                    values[slot] = one.to(wanted)
+                    values[slot] = one if one.dtype is wanted else one.to(wanted)
             for slot in step.spent:
                 values[slot] = None
         return {name: values[slot] for name, slot in self._steps.outputs}
