@@ -200,9 +200,9 @@ class LawSearch:
         within = self.kind.within
         return domain == self.domain or within is None or within(domain, case)
 
-    def _announce(self, law: Law) -> None:
+    def _announce(self, law: Law, stage: str = "shrink") -> None:
         name = self.subject.target.name
-        self.progress(Progress(target=name, stage="shrink", law=law.name, dtype=self.dtype))
+        self.progress(Progress(target=name, stage=stage, law=law.name, dtype=self.dtype))
 
     def _pursue(
         self, law: Law, broken: dict[str, dict[Any, Trouble]], known: list[Failure]
@@ -375,6 +375,7 @@ class LawSearch:
             return
         known.append(failure)
         known.sort(key=_told)
+        self._announce(law, "named")
 
 
 def _told(failure: Failure) -> tuple[Any, ...]:

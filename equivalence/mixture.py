@@ -8,6 +8,7 @@ made of: stored as it is, or rebuilt from a latent, with errors of its own.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ from equivalence.dtypes import Array, format_of
 from equivalence.profiles import Profile
 
 CHUNK_ELEMENTS: Final = 1 << 18
+_kept = threading.local()
 SCORE_ERROR_CAP: Final = 50.0
 ENORMOUS: Final = 1e30
 
@@ -121,7 +123,8 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         else:
             sizes = np.ascontiguousarray(mixture.magnitude[..., part].swapaxes(-1, -2))
         # [B, H, Sq, e, S]: distance from the output to every value
-        distance = by_key[:, head_of, None] - o[..., None]
+        distance = _scratch((*o.shape, by_key.shape[-1]))
+        np.subtract(by_key[:, head_of, None], o[..., None], out=distance)
         np.abs(distance, out=distance)
         score_part = np.einsum("bhqk,bhqek->bhqe", grown, distance) / shrunk_total
         reach = score_part
@@ -159,6 +162,20 @@ def _visible_sizes(sizes: Array, visible: Array | None, head_of: Array) -> tuple
         visible = visible[:, :1]
     else:
         sizes = sizes[:, head_of]
-    largest = np.where(visible[..., None, :], sizes[:, :, None], 0.0).max(axis=-1, initial=0.0)
+    shown = _scratch((*sizes.shape[:2], visible.shape[2], *sizes.shape[2:]))
+    shown[...] = 0.0
+    np.copyto(shown, sizes[:, :, None], where=visible[..., None, :])
+    largest = shown.max(axis=-1, initial=0.0)
     total = np.matmul(visible.astype(np.float64), sizes.swapaxes(-1, -2))
     return (largest[:, head_of], total[:, head_of]) if alike else (largest, total)
+
+
+def _scratch(shape: tuple[int, ...]) -> Array:
+    """Space for one chunk, used again by the next: fresh pages cost more than what fills them."""
+    count = math.prod(shape)
+    space: Array | None = getattr(_kept, "space", None)
+    if space is None or space.size < count:
+        space = np.empty(max(count, CHUNK_ELEMENTS))
+        if count <= CHUNK_ELEMENTS:
+            _kept.space = space
+    return space[:count].reshape(shape)

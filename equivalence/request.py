@@ -34,7 +34,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a check stands: ``stage`` is "trials", "probes", "search" or "shrink"."""
+    """Where a check stands: ``stage`` is "trials", "probes", "search", "shrink" or "named".
+
+    named: a failure is shrunk and has its name; what follows looks for further ones.
+    """
 
     target: str
     stage: str

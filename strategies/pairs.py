@@ -79,14 +79,11 @@ def _completed(factors: Factors, allows: Allows, row: Row, left: Mapping[Pair, N
         return row
 
     def gain(level: Any) -> int:
-        return sum(pair in left for pair in _pairs({**row, missing: level}))
+        return sum((held, (missing, level)) in left for held in row.items())
 
-    order = {name: place for place, name in enumerate(factors)}
-    ranked = sorted(factors[missing], key=lambda level: -gain(level))
-    for level in ranked:
-        grown = {**row, missing: level}
-        ordered = dict(sorted(grown.items(), key=lambda item: order[item[0]]))
-        found = _completed(factors, allows, ordered, left)
+    levels = factors[missing]
+    for level in sorted(levels, key=lambda level: -gain(level)) if left else levels:
+        found = _completed(factors, allows, {**row, missing: level}, left)
         if found is not None:
             return found
     return None

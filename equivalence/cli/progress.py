@@ -19,6 +19,7 @@ STAGES: Final = {
     "probes": "asking what it does",
     "search": "searching",
     "shrink": "shrinking",
+    "named": "searching beside what is named",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from equivalence.calling import LocalTarget
-from equivalence.engine import Request, check_target
+from equivalence.engine import Progress, Request, check_target
 from equivalence.results import Failure, TargetResult
 from equivalence.search import size_of
 from tests.broken.entry import Broken
@@ -17,8 +17,9 @@ from tests.broken.entry import Broken
 class Judged:
     """What a check made of a broken kernel in one dtype.
 
-    first: cases drawn until the first failure. seconds: of one core, until the shrunk case and
-    its name. failures: as reported, the simplest first.
+    first: cases drawn until the first failure. seconds: of one core, until the last shrunk case
+    has its name (to the end, where none was shrunk); what a check does after that looks for
+    further faults, and took ``whole`` in all. failures: as reported, the simplest first.
     """
 
     entry: Broken
@@ -26,6 +27,7 @@ class Judged:
     result: TargetResult
     first: int | None
     seconds: float
+    whole: float
 
     @property
     def caught(self) -> bool:
@@ -71,14 +73,21 @@ def judge(
     target = LocalTarget.of(entry.kernel, name=entry.name, facts=entry.declared)
     chosen = entry.laws if laws is None else (laws or None)
     request = Request(dtypes=(dtype,), laws=chosen, seed=seed)
+    named: list[float] = []
+
+    def listen(progress: Progress) -> None:
+        if progress.stage == "named":
+            named.append(time.process_time())
+
     start = time.process_time()
-    result = check_target(target, request)
-    seconds = time.process_time() - start
+    result = check_target(target, request, listen)
+    end = time.process_time()
     firsts = [law.first for law in result.laws if law.first is not None]
     return Judged(
         entry=entry,
         dtype=dtype,
         result=result,
         first=min(firsts, default=None),
-        seconds=seconds,
+        seconds=max(named, default=end) - start,
+        whole=end - start,
     )
