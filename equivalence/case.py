@@ -27,6 +27,7 @@ VALUES: Final = (
     "peaky",
     "long_sum",
 )
+UNSEEDED: Final = ("ramp", "steps", "zero")  # of them, those that no seed changes
 
 HeadOrder = str | tuple[int, ...]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 
-from equivalence.case import AttentionCase
+from equivalence.case import UNSEEDED, AttentionCase
 from equivalence.domain import FUZZ_HEAD_DIMS, REAL_HEAD_DIMS, Domain
 from equivalence.masks import HIDDEN_VALUES, Mask
 from equivalence.strategies.models import MODEL_HEADS
@@ -18,7 +18,6 @@ T = TypeVar("T")
 SCALES: Final = (1.0, 0.5, 0.25, 0.1)
 SOFTCAPS: Final = (1.0, 5.0, 20.0, 50.0)
 MAGNITUDES: Final = (1.0, 0.1, 3.0, 10.0, 30.0)
-UNSEEDED: Final = ("ramp", "steps", "zero")
 LONG_CONTEXTS: Final = (129, 257, 512, 1025, 2048, 4096)
 # Kernels work in tiles of 16 to 128: lengths that fill a number of tiles, or miss it by one.
 TILES: Final = (16, 32, 64, 96, 128)

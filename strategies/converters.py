@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from equivalence.case import UNSEEDED
 from equivalence.converters.case import SHORTEST, ConverterCase
 from equivalence.converters.domain import ConverterDomain
 from equivalence.converters.formulations import FORMULATIONS, Formulation
 from equivalence.masks import Mask
-from equivalence.strategies.attention import SCALES, UNSEEDED
+from equivalence.strategies.attention import SCALES
 from equivalence.strategies.models import MODEL_HEADS
 
 LAST: Final = 2**24 - 1  # below 2**24 Hypothesis draws evenly

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from equivalence.case import AttentionCase
+from equivalence.case import UNSEEDED, AttentionCase
 from equivalence.domain import Domain
 from equivalence.masks import Mask
-from equivalence.strategies.attention import UNSEEDED
 
 # Of the last queries of 130 keys, some window of two starts at a multiple of each tile.
 QUERIES: Final = 33

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from equivalence.case import AttentionCase
+from equivalence.case import UNSEEDED, AttentionCase
 from equivalence.domain import Domain
-from equivalence.strategies.attention import UNSEEDED
 from equivalence.strategies.plain import (
     Row,
     attention_allows,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from equivalence.case import AttentionCase
+from equivalence.case import UNSEEDED, AttentionCase
 from equivalence.domain import FUZZ_HEAD_DIMS, Domain
 from equivalence.masks import HIDDEN_VALUES, Mask
 from equivalence.strategies.attention import (
@@ -23,7 +23,6 @@ from equivalence.strategies.attention import (
     MOST_SCORES,
     SCALES,
     SOFTCAPS,
-    UNSEEDED,
     real_layouts,
 )
 
