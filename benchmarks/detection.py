@@ -45,6 +45,7 @@ def row_of(judged: Judged, laws: str) -> dict[str, Any]:
         "caught": judged.caught,
         "first": judged.first,
         "seconds": round(judged.seconds, 2),
+        "whole": round(judged.whole, 2),
         "named": judged.caught and judged.named,
         "nameable": bool(judged.entry.diagnoses),
         "minimal": judged.caught and judged.minimal,
@@ -74,11 +75,15 @@ def forget(record: Record, asked: argparse.Namespace) -> None:
     if asked.part != "search":
         record.pop(asked.part, None)
         return
-    part = record.get(PART_OF[asked.set], {"rows": []})
+    part = record.get(PART_OF[asked.set], {"about": [], "rows": []})
+    dtypes = set(asked.dtype or DTYPES)
+    part["about"] = [
+        run
+        for run in part["about"]
+        if run.get("laws") != asked.laws or not dtypes.issuperset(run.get("dtypes") or DTYPES)
+    ]
     part["rows"] = [
-        row
-        for row in part["rows"]
-        if row["laws"] != asked.laws or row["dtype"] not in (asked.dtype or DTYPES)
+        row for row in part["rows"] if row["laws"] != asked.laws or row["dtype"] not in dtypes
     ]
 
 

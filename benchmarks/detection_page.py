@@ -102,7 +102,9 @@ def _searches(part: dict[str, Any]) -> Iterator[str]:
         yield from _score(chosen)
         yield ""
     yield "Cases: drawn until the first failure. Seconds: of one core, from the first call to the"
-    yield "last shrunk case and its name. Right name: the kind of the first diagnosis is one that"
+    yield "last shrunk case and its name. Whole: to the end of the check, which looks for further"
+    yield "faults where the ones that have a name cannot show; without a figure, the seconds are to"
+    yield "the end as well. Right name: the kind of the first diagnosis is one that"
     yield "the collection gives to the kernel. Minimal: no larger than the case which the"
     yield "collection states. Names and smallest cases are stated for float32; the others are"
     yield "judged by the same."
@@ -142,7 +144,7 @@ def _second(record: Record) -> Iterator[str]:
 def _score(rows: Rows) -> list[str]:
     head = (
         "dtype", "caught", "cases, median", "worst", "seconds, median", "worst", "right name",
-        "minimal",
+        "minimal", "whole, median",
     )  # fmt: skip
     body = []
     for dtype in dtypes_of(rows):
@@ -150,6 +152,7 @@ def _score(rows: Rows) -> list[str]:
         caught = [row for row in mine if row["caught"]]
         first = [row["first"] for row in caught if row["first"] is not None]
         seconds = [row["seconds"] for row in caught]
+        whole = [row["whole"] for row in caught if "whole" in row]
         body.append(
             (
                 dtype,
@@ -160,6 +163,7 @@ def _score(rows: Rows) -> list[str]:
                 f"{max(seconds):.2f}" if seconds else "-",
                 share([r for r in mine if r["named"]], [r for r in mine if r["nameable"]]),
                 share([r for r in mine if r["minimal"]], [r for r in mine if r["stated"]]),
+                f"{statistics.median(whole):.2f}" if whole else "-",
             )
         )
     missing = [d for d in ("float32", "float16", "bfloat16") if d not in dtypes_of(rows)]

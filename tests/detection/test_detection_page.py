@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.detection import forget
 from benchmarks.detection_page import page
 from benchmarks.detection_record import RECORD, part_of, read, write
 
@@ -69,6 +71,16 @@ def test_figures_are_those_of_the_rows():
     assert "| `three` | larger | float32 (all) |" in text
     assert "Not run: float16, bfloat16." in text
     assert "commit abc" in text
+
+
+def test_a_fresh_search_forgets_the_runs_of_the_rows_that_it_drops():
+    runs = [ABOUT | {"laws": "own", "dtypes": ["float32"]}, ABOUT | {"laws": "own", "dtypes": []}]
+    rows = [found("one", laws="own"), found("one", laws="all")]
+    record = {"search": {"about": [*runs, ABOUT | {"laws": "all"}], "rows": rows}}
+    asked = SimpleNamespace(part="search", set="first", laws="own", dtype=["float32"])
+    forget(record, asked)
+    assert record["search"]["rows"] == rows[1:]
+    assert record["search"]["about"] == [runs[1], ABOUT | {"laws": "all"}]
 
 
 def test_the_committed_record_is_written_as_it_is_read(tmp_path):

@@ -165,3 +165,4 @@ def test_a_kernel_that_is_not_caught_is_counted_as_not_caught():
     assert isinstance(judged, Judged)
     assert row["caught"] is row["named"] is row["minimal"] is False
     assert row["first"] is None
+    assert row["seconds"] == row["whole"] > 0
