@@ -17,7 +17,7 @@ import numpy as np
 
 from equivalence.arrays import from_native, to_native
 from equivalence.calling import LocalTarget
-from equivalence.converters.case import ConverterCase
+from equivalence.converters.case import DEFAULT_TARGET, ConverterCase
 from equivalence.converters.inputs import (
     ConverterInputs,
     arguments,
@@ -51,6 +51,10 @@ def call(
     """Convert (once for each shape) and call; the answers of a cache stand one after the other."""
     del output_gradient
     _require_offered(target, inputs.case)
+    try:
+        _require_stored(inputs.case)
+    except Unsupported as refusal:  # nothing is meant, whatever a converter makes of it
+        return Outcome(status="refused", text=_said(refusal))
     converted = conversion_of(target, inputs.case)
     if isinstance(converted, _Refused):
         return Outcome(status="refused", text=converted.text)
@@ -68,7 +72,7 @@ def call(
 
 
 def _require_offered(target: LocalTarget, case: ConverterCase) -> None:
-    """Refuse a request for what the converter says that it does not know."""
+    """Refuse a request for what the converter does not take, or says that it does not know."""
     declared = target.declaration
     for name, offered in (
         ("target", declared.targets),
@@ -76,11 +80,23 @@ def _require_offered(target: LocalTarget, case: ConverterCase) -> None:
         ("compression", declared.compressions),
     ):
         value = getattr(case, name)
-        if name in target.options and offered and value is not None:
-            require(
-                value in offered,
-                f"{target.name}: {name}={value!r} is not one of {', '.join(offered)}",
-            )
+        if value is None:
+            continue
+        require(
+            name in target.options,
+            f"{target.name}: {name}={value!r} cannot be asked for: it takes no {name}",
+        )
+        require(
+            not offered or value in offered,
+            f"{target.name}: {name}={value!r} is not one of {', '.join(offered or ())}",
+        )
+
+
+def _require_stored(case: ConverterCase) -> None:
+    if case.compression is not None:
+        from equivalence.coreml.compressing import require_stored
+
+        require_stored(case.compression, case.target or DEFAULT_TARGET)
 
 
 def conversion_of(target: LocalTarget, case: ConverterCase) -> Any:

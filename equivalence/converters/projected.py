@@ -17,6 +17,7 @@ from equivalence.case import AttentionCase
 from equivalence.converters.case import DEFAULT_TARGET, HIDDEN, ConverterCase
 from equivalence.converters.formulations import ROLES
 from equivalence.dtypes import Array, rounded
+from equivalence.errors import Unsupported
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.reference import attention
 
@@ -74,7 +75,7 @@ def raw_weights(case: ConverterCase) -> dict[str, Array]:
 
 
 def stored_weights(case: ConverterCase) -> dict[str, Array]:
-    """The weights that the compression of ``case`` leaves. Raises what the compression raises."""
+    """The weights that the compression of ``case`` leaves. Raises Unsupported if there are none."""
     from equivalence.coreml.compressing import stored_weight
 
     assert case.compression is not None
@@ -92,7 +93,7 @@ def stored_weights(case: ConverterCase) -> dict[str, Array]:
 
 @lru_cache(maxsize=64)
 def projected_inputs(case: ConverterCase) -> ProjectedInputs:
-    """The numbers of ``case``; where its compression is refused, those of the plain weights."""
+    """The numbers of ``case``; where Core ML has no such compression, of the plain weights."""
     asked = case.asked
     assert isinstance(asked, AttentionCase)
     values = "normal" if case.values in STEADY else case.values
@@ -104,7 +105,7 @@ def projected_inputs(case: ConverterCase) -> ProjectedInputs:
     )  # fmt: skip
     try:
         weights = stored_weights(case)
-    except Exception:  # the converter is refused for the same reason, and says it
+    except Unsupported:  # Core ML has no such weights: no converter is called for them
         weights = raw_weights(case)
     query_hidden, hidden = drawn.query[:, 0], drawn.key[:, 0]
 

@@ -15,6 +15,7 @@ import numpy as np
 from equivalence.converters.case import DEFAULT_TARGET, ConverterCase
 from equivalence.converters.formulations import LATENT_ROLES
 from equivalence.dtypes import Array, rounded
+from equivalence.errors import Unsupported
 from equivalence.latent.case import MlaCase
 from equivalence.latent.inputs import LatentInputs, latent_inputs
 
@@ -36,7 +37,7 @@ def raw_latent_weights(case: ConverterCase) -> dict[str, Array]:
 
 
 def stored_latent_weights(case: ConverterCase) -> dict[str, Array]:
-    """The weights that the compression of ``case`` leaves. Raises what the compression raises."""
+    """The weights that the compression of ``case`` leaves. Raises Unsupported if there are none."""
     from equivalence.coreml.compressing import stored_weight
 
     assert case.compression is not None
@@ -57,11 +58,11 @@ def stored_latent_weights(case: ConverterCase) -> dict[str, Array]:
 
 @lru_cache(maxsize=64)
 def weighed_inputs(case: ConverterCase) -> LatentInputs:
-    """The numbers of ``case``; where its compression is refused, those of the plain weights."""
+    """The numbers of ``case``; where Core ML has no such compression, of the plain weights."""
     asked = case.asked
     assert isinstance(asked, MlaCase)
     try:
         weights = stored_latent_weights(case)
-    except Exception:  # the converter is refused for the same reason, and says it
+    except Unsupported:  # Core ML has no such weights: no converter is called for them
         weights = raw_latent_weights(case)
     return latent_inputs(asked).but(**weights)

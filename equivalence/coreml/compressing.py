@@ -26,6 +26,19 @@ OF_FOUR_BITS: Final = ("key_projection", "value_projection", "w_uk")  # of a mix
 HELD: Final = {"linear": "weight", "matmul": "y"}
 LATENT_RANK: Final = 3  # one matrix for each head
 FIRST: Final = "iOS16"  # before it, no weight is stored compressed
+FIRST_BLOCKS: Final = "iOS18"  # before it, no weight is stored in blocks
+
+
+def require_stored(compression: str, target: str) -> None:
+    """Raises Unsupported where models for ``target`` hold no such weights."""
+    require(
+        compression in COMPRESSIONS,
+        f"compression={compression!r} is not one of {', '.join(COMPRESSIONS)}",
+    )
+    if target < FIRST:
+        raise Unsupported(f"{target} stores no compressed weights; they need {FIRST}")
+    if compression == "int4_blocks" and target < FIRST_BLOCKS:
+        raise Unsupported(f"{target} stores no weights in blocks; they need {FIRST_BLOCKS}")
 
 
 def compress(program: Any, compression: str, target: str) -> None:
@@ -87,12 +100,7 @@ def _has_table(how: str) -> bool:
 
 def _configs(program: Any, compression: str, target: str) -> Iterator[tuple[str, Any]]:
     """What is done to which weights: (how, its configuration)."""
-    require(
-        compression in COMPRESSIONS,
-        f"compression={compression!r} is not one of {', '.join(COMPRESSIONS)}",
-    )
-    if target < FIRST:
-        raise Unsupported(f"{target} stores no compressed weights; they need {FIRST}")
+    require_stored(compression, target)
     _silent()
     from coremltools.optimize import coreml as optimize
 

@@ -10,8 +10,10 @@ import pytest
 from equivalence.backends import coreml_compressed
 from equivalence.converters.calling import conversion_of
 from equivalence.converters.case import ConverterCase
+from equivalence.converters.inputs import asked_inputs
 from equivalence.converters.weighed import ALIKE, raw_latent_weights, stored_latent_weights
 from equivalence.coreml.compressing import COMPRESSIONS, IN_TWO
+from equivalence.declaration import converter as declare
 from equivalence.laws import law_named
 from tests.coreml.test_compressed import BITS, CONVERTED, layer, subject
 
@@ -134,6 +136,8 @@ def test_a_write_that_is_lost_between_projections_is_named() -> None:
     [
         ("compressed", "compression='int3'", "compression='int3' is not one of palettised4"),
         ("compressed", "route='onnx', compression='int8'", "route='onnx' is not one of trace"),
+        ("trace", "route='onnx'", "route='onnx' cannot be asked for: it takes no route"),
+        ("export", "compression='int8'", "compression='int8' cannot be asked for: it takes no"),
         ("trace", "target='iOS99'", "target='iOS99' is not one of iOS15"),
         (
             "compressed", "formulation='rotary_half', head_dim=2, compression='int8'",
@@ -151,3 +155,41 @@ def test_what_no_converter_knows_gets_one_line(
     assert out == ""
     assert err.count("\n") == 1
     assert said in err
+
+
+BOTH = [
+    layer("repeat_kv", "int4_blocks", target="iOS17"),
+    latent("mla_expanded", "int4_blocks", target="iOS17"),
+]
+
+
+@pytest.mark.parametrize("case", BOTH, ids=lambda case: case.formulation)
+def test_no_converter_is_called_for_weights_that_core_ml_does_not_store(
+    case: ConverterCase,
+) -> None:
+    """There is nothing to hold what it makes against."""
+    called = []
+
+    @declare(dtypes=("float16",), profile="graph", compressions=("int4_blocks",))
+    def convert(module: Any, example_inputs: Any, *, target: str, compression: str) -> Any:
+        called.append((target, compression))
+        return module
+
+    outcome = subject(convert).outcome(case)
+    assert outcome.status == "refused"
+    assert outcome.text == "Unsupported: iOS17 stores no weights in blocks; they need iOS18"
+    assert not called
+    assert subject(convert).outcome(case.but(target="iOS18")).status != "refused"
+    assert called == [("iOS18", "int4_blocks")]
+
+
+@pytest.mark.parametrize("case", BOTH, ids=lambda case: case.formulation)
+def test_what_goes_wrong_in_our_decoder_is_not_taken_for_a_refusal(
+    case: ConverterCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of the decoder")
+
+    monkeypatch.setattr("equivalence.coreml.compressing.stored_weight", broken)
+    with pytest.raises(RuntimeError, match="a fault of the decoder"):
+        asked_inputs(case.but(target="iOS18", seed=977))
