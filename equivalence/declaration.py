@@ -23,6 +23,13 @@ HIDDEN_NAN: Final = ("ignored", "leaks")
 PAIRINGS: Final = ("half", "interleaved")
 TABLES: Final = ("float32", "float64", "bfloat16")
 KINDS: Final = tuple(CONTRACTS)
+# Facts that mean something for one kind of target alone.
+FACTS_OF: Final = {
+    "attention": ("sizes",),
+    "rotary": ("pairing", "tables"),
+    "kv_cache": ("evicts", "quantised", "latent"),
+    "converter": ("dynamic", "routes", "targets", "compressions", "exact"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +169,17 @@ class Declaration:
         return replace(self, **changes)
 
 
+def require_meant_for(kind: str, facts: Mapping[str, Any]) -> None:
+    """Refuse facts of another kind of target: nothing would read them."""
+    for owner, names in FACTS_OF.items():
+        for name in names:
+            require(
+                owner == kind or facts.get(name) is None,
+                f"declared {name}={facts.get(name)!r} is a fact of kind {owner}, "
+                f"and this target is of kind {kind}",
+            )
+
+
 def _are_widths(value: object) -> bool:
     return (
         isinstance(value, tuple)
@@ -209,6 +227,7 @@ def kv_cache(**facts: Any) -> Callable[[F], F]:
 
 
 def _recording(kind: str, facts: dict[str, Any]) -> Callable[[F], F]:
+    require_meant_for(kind, facts)
     declaration = Declaration(kind=kind).but(**facts)
 
     def record(function: F) -> F:

@@ -17,7 +17,7 @@ from typing import Any
 
 from equivalence.calling import LocalTarget
 from equivalence.contract import CONTRACTS
-from equivalence.declaration import Declaration, declaration_of
+from equivalence.declaration import Declaration, declaration_of, require_meant_for
 from equivalence.errors import InvalidRequest
 from equivalence.kinds import MODULES, kind_named
 from equivalence.outcome import Target
@@ -43,6 +43,7 @@ def load(resolved: ResolvedTarget) -> Target:
         if not isinstance(target, LocalTarget):
             raise InvalidRequest(f"{resolved.text} takes no further facts")
         declaration = target.declaration.but(**resolved.facts)
+        require_meant_for(declaration.kind, resolved.facts)
         options = options_taken(target.function, declaration)
         return replace(target, declaration=declaration, options=options)
     function = _callable_in(_module(resolved), resolved)
@@ -60,6 +61,7 @@ def wrapped(
     """
     known = dict(facts or {})
     kind = known.get("kind") or (declaration_of(function) or Declaration()).kind
+    require_meant_for(kind, known)
     _require_positionals(function, kind, name)
     # The most usual kind, without the import of what is drawn for it.
     if kind == "attention" or kind not in MODULES:

@@ -168,10 +168,11 @@ def _opened(target: Callable[..., Any] | str, name: str, facts: dict[str, Any]) 
         from equivalence.isolation.opening import open_target
 
         return open_target(target, facts=facts, isolate=False)
-    from equivalence.declaration import Declaration, declaration_of
+    from equivalence.declaration import Declaration, declaration_of, require_meant_for
 
     declared = declaration_of(target) or Declaration()
     kind = kind_named(facts.pop("kind", declared.kind))
+    require_meant_for(kind.name, facts)
     return kind.open(target, name, facts)
 
 

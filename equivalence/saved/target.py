@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.calling import LocalTarget
-from equivalence.declaration import Declaration
+from equivalence.declaration import Declaration, require_meant_for
 from equivalence.errors import InvalidRequest, Unsupported, require
 from equivalence.saved.interface import Interface, Opened, Slot
 from equivalence.signatures import options_taken
@@ -66,6 +66,7 @@ def target_of(text: str, path: Path, facts: Mapping[str, Any]) -> LocalTarget:
         f"{text}: a saved model is checked as an attention; a converter is checked as "
         "FILE.py:convert --kind converter",
     )
+    require_meant_for("attention", facts)
     opened = _open(text, path)
     sizes = opened.interface.sizes(text)
     declared = Declaration(

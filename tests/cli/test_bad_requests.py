@@ -40,6 +40,14 @@ WRONG = {
         ["check", "kernels.py:right", "--declare", "latent=maybe"],
         "--declare latent=maybe: expected true, or widths as in (512,64)",
     ),
+    "fact of another kind": (
+        ["check", "kernels.py:right", "--declare", "latent=true"],
+        "declared latent=True is a fact of kind kv_cache, and this target is of kind attention",
+    ),
+    "fact of another kind, registered": (
+        ["check", "rotary.torch", "--declare", "evicts=oldest"],
+        "declared evicts='oldest' is a fact of kind kv_cache, and this target is of kind rotary",
+    ),
     "law": (
         ["check", "--law", "causalty"],
         "--law causalty: there is no such law; did you mean causality",

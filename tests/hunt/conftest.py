@@ -40,7 +40,7 @@ calls = 0
 def slow(query, key, value):
     global calls
     calls += 1
-    if calls == 400:  # its features have been tried, and some cases judged
+    if calls == 800:  # its features have been tried, and some cases judged
         open("searching", "w").close()
     return right(query, key, value)
 '''
