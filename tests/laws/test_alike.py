@@ -100,7 +100,7 @@ def test_a_score_beyond_float16_is_not_what_a_row_that_sees_nothing_is_judged_by
     assert law.check(hidden, subject).status == "held"
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(attention_cases(Domain(causal=("lower_right",))))
 def test_a_part_of_a_call_has_the_bound_that_it_has_in_the_whole(case):
     """What lets a law judge a step, a row or a head by the bound of the call it was cut from."""
