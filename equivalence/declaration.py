@@ -25,7 +25,7 @@ TABLES: Final = ("float32", "float64", "bfloat16")
 KINDS: Final = tuple(CONTRACTS)
 # Facts that mean something for one kind of target alone.
 FACTS_OF: Final = {
-    "attention": ("sizes",),
+    "attention": ("sizes", "inputs"),
     "rotary": ("pairing", "tables"),
     "kv_cache": ("evicts", "quantised", "latent"),
     "converter": ("dynamic", "routes", "targets", "compressions", "exact"),
@@ -88,7 +88,8 @@ class Declaration:
     routes, targets, compressions: the values that its options ``route``, ``target`` and
     ``compression`` may take. exact: it computes in float64 from what is stored.
     known_faults: faults that are known and expected, each shown again on every run.
-    sizes: the only ones that it takes (of attention), where it was made for those.
+    sizes: the only ones that it takes (of attention), where it was made for those. inputs: of a
+    saved model, which input is which: "query", "key", "value" or "mask" -> its name there.
     """
 
     kind: str = "attention"
@@ -123,6 +124,7 @@ class Declaration:
     exact: bool | None = None
     known_faults: tuple[KnownFault, ...] = ()
     sizes: Sizes | None = None
+    inputs: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (

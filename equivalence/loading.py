@@ -18,7 +18,7 @@ from typing import Any
 from equivalence.calling import LocalTarget
 from equivalence.contract import CONTRACTS
 from equivalence.declaration import Declaration, declaration_of, require_meant_for
-from equivalence.errors import InvalidRequest
+from equivalence.errors import InvalidRequest, require
 from equivalence.kinds import MODULES, kind_named
 from equivalence.outcome import Target
 from equivalence.resolve import ResolvedTarget, closest, listed, registry
@@ -36,6 +36,12 @@ def load(resolved: ResolvedTarget) -> Target:
         from equivalence.saved.target import target_of
 
         return target_of(resolved.text, Path(resolved.place), resolved.facts)
+    told = resolved.facts.get("inputs")
+    require(
+        told is None,
+        f"{resolved.text}: inputs={told!r} says which input of a saved model is which, and a "
+        "function is called by position",
+    )
     if resolved.form == "registered":
         target: Target = registry()[resolved.place].load()
         if not resolved.facts:

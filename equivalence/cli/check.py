@@ -20,6 +20,7 @@ from equivalence.cli.options import (
     Kind,
     Laws,
     Like,
+    Map,
     MaxTime,
     Memory,
     NewSeed,
@@ -55,6 +56,7 @@ def check(
         ),
     ] = None,
     declare: Declare = None,
+    map: Map = None,
     device: Device = None,
     arrays: Arrays = None,
     json: Json = None,
@@ -104,7 +106,7 @@ def check(
     valid.above_zero("--memory", memory)
     valid.above_zero("--workers", workers)
     dtypes = valid.known_dtypes(dtype)
-    facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
+    facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays, inputs=map)
     laws = valid.known_laws(law, facts.get("kind"))
     layouts = None
     if like is not None:

@@ -50,6 +50,13 @@ Declare = Annotated[
         "causal=upper_left,layout=BSHD.",
     ),
 ]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROLE=NAME,...",
+        help="Which input of a saved model is which, of query, key, value and mask: query=q_in.",
+    ),
+]
 Device = Annotated[str | None, typer.Option(metavar="D", help="Where its tensors live: cuda.")]
 Arrays = Annotated[
     str | None, typer.Option(metavar="LIB", help="What it takes: torch, numpy, jax or mlx.")

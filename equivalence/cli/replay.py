@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from equivalence.cli.options import Arrays, Declare, Device, Kind, Laws, MaxTime, Memory, OneTarget
+from equivalence.cli.options import (
+    Arrays,
+    Declare,
+    Device,
+    Kind,
+    Laws,
+    Map,
+    MaxTime,
+    Memory,
+    OneTarget,
+)
 
 
 def replay(
@@ -16,6 +26,7 @@ def replay(
     law: Laws = None,
     kind: Kind = None,
     declare: Declare = None,
+    map: Map = None,
     device: Device = None,
     arrays: Arrays = None,
     max_time_per_call: MaxTime = None,
@@ -35,7 +46,7 @@ def replay(
 
     valid.above_zero("--max-time-per-call", max_time_per_call)
     valid.above_zero("--memory", memory)
-    facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays)
+    facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays, inputs=map)
     laws = valid.known_laws(law, facts.get("kind"))
     parsed = parse_case(case)
     valid.fits(parsed, Limits().memory / GIB if memory is None else memory)

@@ -104,8 +104,9 @@ def declared_facts(
     kind: str | None = None,
     device: str | None = None,
     arrays: str | None = None,
+    inputs: str | None = None,
 ) -> dict[str, Any]:
-    """The facts of ``--declare``, ``--kind``, ``--device`` and ``--arrays``, each of its type."""
+    """The facts of ``--declare``, ``--kind``, ``--device``, ``--arrays`` and ``--map``, typed."""
     from equivalence.declaration import ARRAYS, Declaration, parse_facts
 
     facts: dict[str, Any] = {}
@@ -124,11 +125,27 @@ def declared_facts(
         facts["device"] = _known_device(device)
     if arrays is not None:
         facts["arrays"] = one_of("--arrays", arrays, ARRAYS)
+    if inputs is not None:
+        facts["inputs"] = _mapped(inputs)
     try:
         Declaration().but(**facts)
     except InvalidRequest as error:
         raise InvalidRequest(f"--declare: {error}") from None
     return facts
+
+
+def _mapped(text: str) -> dict[str, str]:
+    """``query=a,key=b`` as a mapping."""
+    from equivalence.saved.interface import ALIASES
+
+    found: dict[str, str] = {}
+    for piece in text.split(","):
+        role, equals, name = (part.strip() for part in piece.partition("="))
+        require(bool(equals and name), f"--map takes role=name pairs, not {piece!r}")
+        one_of("--map", role, tuple(ALIASES))
+        require(role not in found, f"--map gives {role} more than once")
+        found[role] = name
+    return found
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:

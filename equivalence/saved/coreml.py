@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def open_package_as_attention(text: str, path: Path) -> Opened:
+def open_package_as_attention(
+    text: str, path: Path, told: Mapping[str, str] | None = None
+) -> Opened:
     """The package at ``path``; of a range several sizes are tried, of enumerated shapes all.
+
+    told: which input is which, where that was said (``interface_of``).
 
     Raises InvalidRequest, in one line, for what cannot be read, evaluated or called as attention.
     """
@@ -41,7 +45,7 @@ def open_package_as_attention(text: str, path: Path) -> Opened:
         return found
 
     return Opened(
-        interface=interface_of(text, slots),
+        interface=interface_of(text, slots, told),
         dtype="float16" if _computes_in_half(package.program) else "float32",
         run=run,
     )

@@ -18,6 +18,7 @@ ALIASES: Final = {
     "value": ("value", "v", "values"),
     "mask": ("mask", "attn_mask", "attention_mask", "bias", "attn_bias"),
 }
+ROLES: Final = ("query", "key", "value")
 AXES: Final = ("batch", "heads", "length", "channels")
 # What an axis without a number is tried at: single steps, tiles, and one more than a tile.
 FREE_BATCHES: Final = (1, 2)
@@ -144,24 +145,34 @@ class Opened:
     run: Callable[[Mapping[str, Tensor]], Tensor]
 
 
-def interface_of(text: str, slots: Sequence[Slot]) -> Interface:
-    """What each input of ``text`` is: by its name, or else the first three in their order.
+def interface_of(
+    text: str, slots: Sequence[Slot], told: Mapping[str, str] | None = None
+) -> Interface:
+    """What each input of ``text`` is: as ``told``, by its name, or else in their order.
 
-    Raises InvalidRequest, in one line, for a model that is no attention function.
+    told: "query", "key", "value" or "mask" -> the name of an input. Raises InvalidRequest, in one
+    line, for a model that is no attention function, and for what it was told of no such input.
     """
-    named = {role: _named(slots, role) for role in ALIASES}
-    if not all(named[role] for role in ("query", "key", "value")):
-        rest = [slot for slot in slots if slot is not named["mask"]]
-        named.update(zip(("query", "key", "value"), rest, strict=False))
-        if named["mask"] is None and len(rest) == 4:
-            named["mask"] = rest[3]
+    twice = {name for name in (told or {}).values() if [*(told or {}).values()].count(name) > 1}
+    require(not twice, f"{text}: --map gives {', '.join(sorted(twice))} more than once")
+    fixed = {role: _told(text, slots, role, name) for role, name in (told or {}).items()}
+    others = [slot for slot in slots if all(slot is not one for one in fixed.values())]
+    named = fixed | {role: _named(others, role) for role in ALIASES if role not in fixed}
+    if not all(named[role] for role in ROLES):
+        rest = [slot for slot in others if slot is not named["mask"]]
+        open_roles = [role for role in ROLES if role not in fixed]
+        named.update(zip(open_roles, rest, strict=False))
+        if named["mask"] is None and len(rest) == len(open_roles) + 1:
+            named["mask"] = rest[-1]
+    elif len(fixed) == len(ROLES) == len(slots) - 1 and "mask" not in fixed:
+        (named["mask"],) = others
     query, key, value, mask = (named[role] for role in ALIASES)
     known = [slot for slot in (query, key, value, mask) if slot is not None]
     listed = ", ".join(f"{slot.name}{_shape(slot)}" for slot in slots) or "none"
     if query is None or key is None or value is None or len(known) != len(slots):
         raise InvalidRequest(
             f"{text}: its inputs are {listed}; a saved attention takes query, key, value and "
-            f"perhaps a mask. Else {WRAP}"
+            f"perhaps a mask (--map query=NAME,...). Else {WRAP}"
         )
     for slot in known:
         require(
@@ -170,6 +181,16 @@ def interface_of(text: str, slots: Sequence[Slot]) -> Interface:
             f"channels]. Else {WRAP}",
         )
     return Interface(query=query, key=key, value=value, mask=mask)
+
+
+def _told(text: str, slots: Sequence[Slot], role: str, name: str) -> Slot:
+    """The input of that name. Raises InvalidRequest for another role or name."""
+    require(role in ALIASES, f"--map {role}={name}: {role} is not one of {', '.join(ALIASES)}")
+    found = next((slot for slot in slots if slot.name == name), None)
+    if found is None:
+        listed = ", ".join(slot.name for slot in slots) or "none"
+        raise InvalidRequest(f"{text}: --map {role}={name}: its inputs are {listed}")
+    return found
 
 
 def _named(slots: Sequence[Slot], role: str) -> Slot | None:

@@ -19,8 +19,10 @@ DTYPES: Final = {
 }
 
 
-def open_model(text: str, path: Path) -> Opened:
+def open_model(text: str, path: Path, told: Mapping[str, str] | None = None) -> Opened:
     """The model at ``path``; an axis without a number is tried at several sizes.
+
+    told: which input is which, where that was said (``interface_of``).
 
     Raises InvalidRequest, in one line, for what cannot be loaded or called as attention.
     """
@@ -41,7 +43,7 @@ def open_model(text: str, path: Path) -> Opened:
         said = " ".join(str(error).split())
         raise InvalidRequest(f"{text}: ONNX Runtime does not load it: {said[:200]}") from None
     taken = {one.name: one for one in session.get_inputs()}
-    interface = interface_of(text, [_slot(one) for one in taken.values()])
+    interface = interface_of(text, [_slot(one) for one in taken.values()], told)
     kind = taken[interface.query.name].type
     require(
         kind in DTYPES,

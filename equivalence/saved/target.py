@@ -67,7 +67,7 @@ def target_of(text: str, path: Path, facts: Mapping[str, Any]) -> LocalTarget:
         "FILE.py:convert --kind converter",
     )
     require_meant_for("attention", facts)
-    opened = _open(text, path)
+    opened = _open(text, path, facts.get("inputs"))
     sizes = opened.interface.sizes(text)
     declared = Declaration(
         dtypes=(opened.dtype,),
@@ -99,15 +99,15 @@ def _enumerated(interface: Interface) -> Callable[[Any], bool | str] | None:
     return supports
 
 
-def _open(text: str, path: Path) -> Opened:
+def _open(text: str, path: Path, told: Mapping[str, str] | None) -> Opened:
     if path.suffix == ".onnx":
         from equivalence.saved.onnx import open_model
 
-        return open_model(text, path)
+        return open_model(text, path, told)
     if path.suffix == ".mlpackage":
         from equivalence.saved.coreml import open_package_as_attention
 
-        return open_package_as_attention(text, path)
+        return open_package_as_attention(text, path, told)
     raise InvalidRequest(f"{text}: of saved models, {' and '.join(SUFFIXES)} are checked")
 
 

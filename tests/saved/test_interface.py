@@ -25,6 +25,42 @@ def test_unknown_names_are_taken_in_order():
     assert (found.query.name, found.value.name, found.mask.name) == ("a", "c", "d")
 
 
+def named(found):
+    return [slot and slot.name for slot in (found.query, found.key, found.value, found.mask)]
+
+
+def test_what_it_is_told_counts_more_than_names():
+    given = slots(value=KEY, key=KEY, x=QUERY, y=(1, 1, 8, 8))
+    assert named(interface_of("m", given, {"query": "x", "key": "value", "value": "key"})) == [
+        "x", "value", "key", "y",
+    ]  # fmt: skip
+    # What is not told goes by its name, or else by its order.
+    assert named(interface_of("m", given, {"mask": "y"})) == ["value", "key", "x", "y"]
+    assert named(interface_of("m", given, {"query": "x", "mask": "y"})) == [
+        "x",
+        "key",
+        "value",
+        "y",
+    ]
+    assert named(interface_of("m", slots(a=KEY, b=QUERY, c=KEY), {"query": "b"})) == [
+        "b", "a", "c", None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"query": "z"}, "m: --map query=z: its inputs are a, b, c"),
+        ({"head": "a"}, "--map head=a: head is not one of query, key, value, mask"),
+        ({"query": "a", "key": "a"}, "m: --map gives a more than once"),
+    ],
+)
+def test_a_wrong_map_gets_one_line(told, said):
+    with pytest.raises(InvalidRequest) as refusal:
+        interface_of("m", slots(a=QUERY, b=KEY, c=KEY), told)
+    assert str(refusal.value) == said
+
+
 def test_fixed_sizes_are_the_only_ones():
     sizes = interface_of("m", slots(q=QUERY, k=KEY, v=KEY)).sizes("m")
     assert sizes == Sizes(num_kv_heads=2, group_size=2, head_dim=16, q_lens=(8,), kv_lens=(8,))

@@ -1,5 +1,7 @@
 """A saved package is checked at its own sizes: a right one holds, wrong ones are named."""
 
+import shlex
+
 import pytest
 import torch
 
@@ -43,7 +45,10 @@ class Caching(torch.nn.Module):
         return query + self.kept.repeat_interleave(2, 1) + value.repeat_interleave(2, 1)
 
 
-def saved(module, path, *, length=8, half=False, **more):
+NAMES = ("query", "key", "value", "mask")
+
+
+def saved(module, path, *, length=8, half=False, names=NAMES, **more):
     ct = coremltools()
     mask = () if isinstance(module, Caching) else ((1, 1, 8, 8),)
     kind = torch.float16 if half else torch.float32
@@ -51,7 +56,6 @@ def saved(module, path, *, length=8, half=False, **more):
     flexible = ((1, 2, length, 16),) * 2
     shapes = [QUERY, *flexible, *((1, 1, 8, length) for _ in mask)]
     stored = {"dtype": ct.converters.mil.mil.types.fp16} if half else {}
-    names = ("query", "key", "value", "mask")
     more["inputs"] = [
         ct.TensorType(name=name, shape=shape, **stored)
         for name, shape in zip(names, shapes, strict=False)
@@ -93,6 +97,32 @@ def test_a_flexible_length_is_tried_at_several_sizes(tmp_path):
     found = result_of(tmp_path / "net.mlpackage")
     assert found.held is True
     assert set(found.shares.kv_lens) == {3, 16, 17}
+
+
+def test_inputs_are_what_map_says(tmp_path, monkeypatch, capsys):
+    """By these names values would be taken for keys; the line that repeats a case says so too."""
+    monkeypatch.chdir(tmp_path)
+    saved(Attention("tiles"), "net.mlpackage", names=("x", "value", "key", "y"))
+    told = ["--map", "query=x,key=value,value=key,mask=y"]
+    check = ["check", "net.mlpackage", "--examples", "6", "--law", "agrees-with-float64"]
+    assert run([*check, *told]) == 1
+    output = capsys.readouterr().out
+    assert "head-mapping: " in output
+    replay = next(line for line in output.splitlines() if line.split()[:1] == ["replay"])
+    words = shlex.split(replay.partition("equivalence ")[2])
+    assert words[words.index("--declare") + 1].startswith("inputs=")
+    assert run(words) == 1
+    capsys.readouterr()
+    for given, said in (
+        ("query=q", "net.mlpackage: --map query=q: its inputs are x, value, key, y"),
+        ("query", "--map takes role=name pairs, not 'query'"),
+        ("head=x", "--map head is not one of query, key, value, mask"),
+        ("key=x,key=y", "--map gives key more than once"),
+    ):
+        assert run([*check, "--map", given]) == 2
+        assert said in capsys.readouterr().err
+    assert run(["check", "torch.sdpa", "--map", "query=q"]) == 2
+    assert "a function is called by position" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["", "length"])
