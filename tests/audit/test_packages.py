@@ -80,7 +80,9 @@ def with_an_older_kind_of_model(package: Path) -> None:
         (with_an_older_kind_of_model, "of type neuralNetwork, not an mlProgram"),
     ],
 )
+@pytest.mark.parametrize("command", ["audit", "check"])
 def test_a_damaged_package_gets_one_line(
+    command: str,
     damage: Callable[[Path], None],
     said: str,
     weighted: Path,
@@ -90,7 +92,7 @@ def test_a_damaged_package_gets_one_line(
     package = tmp_path / "damaged.mlpackage"
     shutil.copytree(weighted, package)
     damage(package)
-    assert run(["audit", str(package)]) == 2
+    assert run([command, str(package)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1

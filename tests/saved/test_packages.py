@@ -181,6 +181,21 @@ def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys):
         assert said in capsys.readouterr().err
 
 
+class Pooling(torch.nn.Module):
+    def forward(self, query, key, value, mask):
+        return torch.nn.functional.max_pool2d(query + key.repeat(1, 2, 1, 1) + value[:, :1], 1)
+
+
+def test_an_operation_that_is_not_evaluated_is_named(tmp_path, capsys):
+    """coremltools reads it; what it means is not written here."""
+    saved(Pooling(), tmp_path / "net.mlpackage")
+    assert run(["check", str(tmp_path / "net.mlpackage")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "cannot be evaluated: MIL operations that cannot be evaluated: max_pool" in err
+
+
 def test_a_saved_model_is_no_converter(tmp_path):
     (tmp_path / "net.mlpackage").mkdir()
     resolved = resolve(str(tmp_path / "net.mlpackage"), facts={"kind": "converter"})
