@@ -25,8 +25,10 @@ HEAD: Final = """\
 Single operators, comparisons, constants and axes changed in the bodies of right backends
 (`benchmarks/source_mutants.py`), each checked in float32 by all laws, without shrinking. Killed: a
 law broke, or the target refused what it must take. An option whose tiny call raises counts as
-refused and is listed by a check as not exercised, which does not kill. `torch_masking` is judged
-through `torch.repeat_kv`. A module that is missing below was not run."""
+refused and is listed by a check as not exercised, which does not kill: what a survivor refuses
+that the right backend takes stands beside it. `torch_masking` is judged through
+`torch.repeat_kv`, `numpy_visibility` through `numpy.split_kv`. A module that is missing below was
+not run, or not to its end where fewer mutants are listed than it has."""
 
 
 def mutant_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str]:
@@ -47,9 +49,17 @@ def mutant_lines(part: dict[str, Any], made_with: Sequence[str]) -> Iterator[str
     if survivors:
         yield from table(
             ("survivor", "line", "why it survives"),
-            [(_shown(row["name"]), str(row["line"]), reason(row["name"])) for row in survivors],
+            [(_shown(row["name"]), str(row["line"]), _why(row)) for row in survivors],
         )
         yield ""
+
+
+def _why(row: dict[str, Any]) -> str:
+    """The reason of a survivor: what it refuses, if it does, comes with every check."""
+    refused = row.get("refused")
+    if refused:
+        return f"raises, which a check lists as not exercised: {', '.join(refused)}"
+    return reason(row["name"])
 
 
 def reason(name: str) -> str:

@@ -12,24 +12,35 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
 from equivalence.calling import LocalTarget
 from equivalence.engine import check_target
 from equivalence.request import Request
+from equivalence.results import TargetResult
 
 PACKAGE: Final = "equivalence.backends."
 # The backend that is checked, and the module of it that is mutated.
 PLACES: Final = (
     ("torch_repeat_kv", "torch_repeat_kv"),
     ("torch_q_fold", "torch_q_fold"),
-    ("torch_repeat_kv", "torch_masking"),
-    ("numpy_split_kv", "numpy_split_kv"),
+    ("torch_grouped_matmul", "torch_grouped_matmul"),
+    ("torch_broadcast_matmul", "torch_broadcast_matmul"),
+    ("torch_repeat_interleave", "torch_repeat_interleave"),
+    ("torch_sdpa", "torch_sdpa"),
+    ("torch_sdpa_gqa", "torch_sdpa_gqa"),
+    ("torch_sdpa_gqa_flash", "torch_sdpa_gqa_flash"),
+    ("torch_fused_grouped", "torch_fused_grouped"),
     ("numpy_split_kv", "numpy_visibility"),
+    ("numpy_split_kv", "numpy_split_kv"),
+    ("torch_repeat_kv", "torch_masking"),
+    ("torch_flex_attention", "torch_flex_attention"),
 )
 QUICKEST: Final = ("agrees-with-float64", "masked-rows")
 STAGES: Final = (QUICKEST, None)
+MOST_TOLD: Final = 3  # features of one mutant
 BINARY: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -190,23 +201,44 @@ def loaded(mutant: Mutant) -> ModuleType:
 def killed_by(
     mutant: Mutant, seed: int, stages: Sequence[tuple[str, ...] | None] = STAGES
 ) -> str | None:
-    """The law that broke, "refusal" or "load" where it came to no law; None: it survived.
+    """The law that broke, "refusal" or "load" where it came to no law; None: it survived."""
+    return verdict_on(mutant, seed, stages)[0]
+
+
+def verdict_on(
+    mutant: Mutant, seed: int, stages: Sequence[tuple[str, ...] | None] = STAGES
+) -> tuple[str | None, list[str]]:
+    """What kills the mutant, and what it refuses that the right backend takes, if none does.
 
     stages: laws to look at, one after the other; None stands for all of them.
     """
     try:
         module = loaded(mutant)
     except Exception as error:  # whatever a changed line raises as it is read
-        return f"load: {type(error).__name__}"
+        return f"load: {type(error).__name__}", []
     target = LocalTarget.of(module.attention, name=mutant.name)
+    refused: set[str] = set()
     for laws in stages:
-        result = check_target(
-            target, Request(dtypes=("float32",), laws=laws, seed=seed, shrink=False)
-        )
+        result = _checked(target, laws, seed)
         if result.held is not True:
             broken = [law.law for law in result.laws if law.held is False]
-            return (broken or ["refusal"])[0]
-    return None
+            return (broken or ["refusal"])[0], []
+        refused |= set(result.not_exercised) - _refused_by(mutant.backend)
+        refused |= {"most cases"} if result.limited else set()
+    return None, sorted(refused)
+
+
+def _checked(target: LocalTarget, laws: tuple[str, ...] | None, seed: int) -> TargetResult:
+    request = Request(dtypes=("float32",), laws=laws, seed=seed, shrink=False)
+    return check_target(target, request)
+
+
+@cache
+def _refused_by(backend: str) -> frozenset[str]:
+    """What a check lists as not exercised of the backend as it stands."""
+    module = importlib.import_module(PACKAGE + backend)
+    result = _checked(LocalTarget.of(module.attention, name=backend), QUICKEST, 0)
+    return frozenset(result.not_exercised)
 
 
 def run(rows: list[dict[str, Any]], seed: int, keep: Callable[[], None]) -> None:
@@ -217,6 +249,7 @@ def run(rows: list[dict[str, Any]], seed: int, keep: Callable[[], None]) -> None
             if (mutant.name, number) in done:
                 continue
             row = {"name": mutant.name, "number": number, "module": module, "line": mutant.line}
-            rows.append(row | {"killed": killed_by(mutant, seed)})
+            killed, refused = verdict_on(mutant, seed)
+            rows.append(row | {"killed": killed, "refused": refused[:MOST_TOLD]})
             keep()
             print(rows[-1], flush=True)

@@ -6,7 +6,15 @@ import ast
 import sys
 
 from benchmarks.mutant_lines import mutant_lines
-from benchmarks.source_mutants import PLACES, QUICKEST, killed_by, loaded, mutants, source_of
+from benchmarks.source_mutants import (
+    PLACES,
+    QUICKEST,
+    killed_by,
+    loaded,
+    mutants,
+    source_of,
+    verdict_on,
+)
 
 SMALL = '''
 """A module."""
@@ -49,6 +57,15 @@ def test_a_changed_module_is_seen_by_its_backend_alone():
     assert sys.modules.get(name) is before
     if before is not None:
         assert backend.softcapped is not before.softcapped
+
+
+def test_a_survivor_that_raises_says_what_it_refuses():
+    mutant = named("torch_repeat_kv", "key.shape[2]", "key.shape[3]")
+    # As many keys are hidden as there are channels: most shapes no longer fit together.
+    assert verdict_on(mutant, 0, (QUICKEST,)) == (None, ["causal", "kv_lengths"])
+    row = {"name": "m: a -> b", "number": 0, "module": "m", "line": 3, "killed": None}
+    text = "\n".join(mutant_lines({"rows": [row | {"refused": ["softcap"]}]}, []))
+    assert "raises, which a check lists as not exercised: softcap" in text
 
 
 def test_a_survivor_is_listed_with_its_reason():
