@@ -5,12 +5,13 @@
 Every case is drawn by ``benchmarks.plain_cases`` from its own seed and given to every backend
 that takes it. A check is one (case, backend) judged non-vacuously. Prints the alarms with their
 cases, then worst ``used`` and counts for each (backend, dtype, profile), and the shares of the
-cases. Exits 1 after an alarm.
+cases. Exits 1 after an alarm. With ``--seconds`` the seeds it came to stand in its first line.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
@@ -135,16 +136,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=500, help="cases in each dtype")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--seconds", type=float, help="draw no further case after so long")
     parser.add_argument("--backend", action="append", help="a registered name; all by default")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     names = asked.backend or [b.name for b in OURS if b.name.startswith(("torch.", "numpy."))]
     targets = [backend.load() for backend in OURS if backend.name in names]
     tally, start = Tally(), time.perf_counter()
-    for seed in range(asked.seed, asked.seed + asked.cases):
+    done = 0
+    while done < asked.cases and time.perf_counter() - start < (asked.seconds or math.inf):
         for dtype in DTYPES:
-            judge(plain_case(seed, dtype), targets, tally)
-    report(tally, asked.cases * len(DTYPES), time.perf_counter() - start)
+            judge(plain_case(asked.seed + done, dtype), targets, tally)
+        done += 1
+    print(f"seeds {asked.seed} to {asked.seed + done - 1}")
+    report(tally, done * len(DTYPES), time.perf_counter() - start)
     return 1 if tally.alarms else 0
 
 
