@@ -153,7 +153,8 @@ def _elsewhere(odd: Odd, subject: PiecewiseSubject, case: Any) -> Diagnosis | No
     paged = isinstance(case, PagedCase)
     lens = case.kv_lengths if paged else case.kv_lens
     finite = bool(np.isfinite(odd.got).all())
-    if finite and (odd.heads or odd.extra):
+    mixed_up = paged and bool(odd.missing) and len(lens) > 2  # tokens of another sequence
+    if finite and (odd.heads or (odd.extra and not mixed_up)):
         return None
     if paged:
         trials = [(lens[sequence],), (8 * case.page_size,), (64 * case.page_size,)]
@@ -161,6 +162,11 @@ def _elsewhere(odd: Odd, subject: PiecewiseSubject, case: Any) -> Diagnosis | No
     else:
         cases = [case.but(q_lens=(case.q_lens[sequence],), kv_lens=(lens[sequence],))]
     right = [subject.sound(inputs, subject.call(inputs)) for inputs in map(subject.inputs, cases)]
+    if finite and odd.extra:
+        if not all(right):
+            return None
+        text = f"{who(odd)} is right alone, however long, and wrong in a batch of {len(lens)}"
+        return Diagnosis(kind="batch-dependence", text=text)
     off = not finite or not (0.9 < odd.total < 1.1 or odd.missing)
     if paged and any(right) and off:
         state = f"has weights that add up to {odd.total:.3g}" if finite else "is not finite"

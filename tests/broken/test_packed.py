@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from equivalence.engine import Request, check_target
+from equivalence.faults import diagnosis_of
 from equivalence.kinds import kind_named
+from equivalence.laws import law_named
 from equivalence.packed.case import PagedCase, VarlenCase
 from tests.broken import packed_kernels as kernels
 
@@ -59,3 +61,16 @@ def test_the_mistake_is_found_named_and_shrunk(name, kind, mistake, smallest):
 
 def test_a_right_split_holds():
     assert checked("splits_right", "paged").held is True
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_row_that_is_right_alone_is_named_so_whatever_it_reads_in_the_batch(first):
+    # The tokens of another sequence, or none where that has none.
+    kind = kind_named("paged")
+    target = kind.open(kernels.rows_modulo_ten, "rows_modulo_ten", {})
+    case = PagedCase(kv_lengths=(first, *[1] * 10), values="steps")
+    subject = kind.subject(target, kind.trials(target, ("float32",)).domain)
+    law = law_named("paged-agrees-with-float64")
+    trouble = law.check(case, subject).trouble
+    assert trouble is not None
+    assert diagnosis_of(subject, law.name, case, trouble).kind == "batch-dependence"
