@@ -70,6 +70,25 @@ def test_a_converter_without_reset_refuses_states() -> None:
     assert outcome.text.endswith("has no reset()")
 
 
+def test_a_shape_is_converted_once_for_all_numbers() -> None:
+    converted = []
+
+    def counting(module: Any, example_inputs: Any, *, target: str = "iOS18") -> Any:
+        converted.append(target)
+        return lambda *tensors: module(*tensors)
+
+    target = kind_named("converter").open(counting, "counting", {})
+    subject = ConverterSubject(target, None)  # type: ignore[arg-type]
+    case = ConverterCase(kv_len=3, head_dim=4, values="normal")
+    for again in (case, case.but(seed=7), case.but(values="peaky"), case.but(magnitude=3.0)):
+        assert subject.outcome(again).status == "returned"
+    assert len(converted) == 1
+    for other in ({"kv_len": 4}, {"dtype": "float16"}, {"target": "iOS16"}, {"group_size": 2}):
+        subject.outcome(case.but(**other))
+    subject.outcome(case.but(formulation="broadcast"))
+    assert converted == ["iOS18"] * 3 + ["iOS16"] + ["iOS18"] * 2
+
+
 @pytest.mark.parametrize("name", list(FORMULATIONS))
 def test_every_formulation_computes_what_it_is_judged_by(name: str) -> None:
     """In torch, in float32, within the bound: the reference is what the module means."""
