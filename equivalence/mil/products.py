@@ -40,10 +40,10 @@ def scaled_dot_product_attention(
     """softmax(q k^T / sqrt(d) + mask) v, written as the definition of the operation has it.
 
     A boolean mask adds -inf where it is False; a row that sees no key is NaN. Shape inference
-    promises an output shaped like ``query``, whatever the other batch axes broadcast to. torch's own
-    kernel is faster and is not used: on CPUs it makes 0 of a row whose scores are all NaN.
+    promises an output shaped like ``query``, whatever the other batch axes broadcast to. torch's
+    own kernel is faster and is not used: on CPUs it makes 0 of a row whose scores are all NaN.
     """
-    scores = torch.matmul(query, key.transpose(-1, -2)).div_(query.shape[-1] ** 0.5)
+    scores = torch.matmul(query, key.mT).div_(query.shape[-1] ** 0.5)
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attn_mask, -torch.inf)
