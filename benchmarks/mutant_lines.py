@@ -19,6 +19,9 @@ REASONS: Final[dict[str, str]] = {
     "torch_repeat_kv: key.transpose(-2, -1) -> key.transpose(2, -1)": SAME_AXIS,
     "torch_q_fold: key.transpose(-2, -1) -> key.transpose(2, -1)": SAME_AXIS,
     "torch_q_fold: taken(": OTHER_ORDER,
+    "torch_grouped_matmul: if fold.take is not None:": OTHER_ORDER,
+    "torch_grouped_matmul: taken(": OTHER_ORDER,
+    "torch_grouped_matmul: beta=0 -> beta=1": "equivalent: what it would add is zero",
     "torch_q_fold: num_heads > 1": OTHER_ORDER,
 }
 HEAD: Final = """\

@@ -219,7 +219,10 @@ def verdict_on(
     target = LocalTarget.of(module.attention, name=mutant.name)
     refused: set[str] = set()
     for laws in stages:
-        result = _checked(target, laws, seed)
+        try:
+            result = _checked(target, laws, seed)
+        except Exception as error:  # a changed line of what says which cases it takes
+            return f"raised: {type(error).__name__}", []
         if result.held is not True:
             broken = [law.law for law in result.laws if law.held is False]
             return (broken or ["refusal"])[0], []
