@@ -20,6 +20,16 @@ REASONS: Final[dict[str, str]] = {
     "torch_q_fold: key.transpose(-2, -1) -> key.transpose(2, -1)": SAME_AXIS,
     "torch_q_fold: taken(": OTHER_ORDER,
     "torch_grouped_matmul: if fold.take is not None:": OTHER_ORDER,
+    "torch_broadcast_matmul: if head_order == 'interleaved'": OTHER_ORDER,
+    "torch_broadcast_matmul: ((group_size, num_kv_heads), 1)": OTHER_ORDER,
+    "torch_repeat_interleave: if head_order == 'interleaved'": OTHER_ORDER,
+    "torch_repeat_interleave: x.repeat(1, group_size, 1, 1)": OTHER_ORDER,
+    "torch_repeat_interleave: (key * root).transpose(-2, -1) -> (key * root).transpose(2, ": (
+        SAME_AXIS
+    ),
+    "torch_repeat_interleave: root if factor >= 0 else -root -> root if factor > 0": (
+        "equivalent: the root of a factor of zero is zero, whatever its sign"
+    ),
     "torch_grouped_matmul: taken(": OTHER_ORDER,
     "torch_grouped_matmul: beta=0 -> beta=1": "equivalent: what it would add is zero",
     "torch_q_fold: num_heads > 1": OTHER_ORDER,
