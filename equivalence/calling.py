@@ -18,7 +18,7 @@ from equivalence.errors import Unsupported, require, said
 from equivalence.inputs import AttentionInputs
 from equivalence.memory import buffer_of, lay_out
 from equivalence.outcome import Outcome
-from equivalence.signatures import options_taken, unknown_parameters
+from equivalence.signatures import options_taken, require_callable, unknown_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,9 @@ class LocalTarget:
     ) -> LocalTarget:
         """Wrap ``function`` with what it declares and, on top of that, ``facts``."""
         declaration = (declaration_of(function) or Declaration()).but(**dict(facts or {}))
-        return cls(
-            name=name,
-            function=function,
-            declaration=declaration,
-            options=options_taken(function, declaration),
-        )
+        options = options_taken(function, declaration)
+        require_callable(function, options, declaration.kind, name)
+        return cls(name=name, function=function, declaration=declaration, options=options)
 
     def call(self, inputs: Any, *, output_gradient: Array | None = None) -> Outcome:
         """Call the target once on fresh tensors; its exceptions become outcomes."""

@@ -255,11 +255,22 @@ def parse_facts(text: str) -> dict[str, Any]:
         name, equals, value = piece.partition("=")
         if not equals or not name.strip():
             raise InvalidRequest(f"--declare takes name=value pairs, not {piece!r}")
+        name = name.strip()
         try:
-            facts[name.strip()] = ast.literal_eval(value.strip())
+            found = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):
-            facts[name.strip()] = _bare(value.strip())
+            found = _bare(value.strip())
+        add_fact(facts, name, found)
     return facts
+
+
+def add_fact(facts: dict[str, Any], name: str, value: Any) -> None:
+    """Refuse a fact that is stated twice, and not alike."""
+    require(
+        facts.get(name, value) == value,
+        f"{name} is declared twice, as {facts.get(name)} and as {value}",
+    )
+    facts[name] = value
 
 
 def _bare(text: str) -> Any:

@@ -8,7 +8,11 @@ from typing import Any, Final
 
 from equivalence.contract import CONTRACTS, Options
 from equivalence.declaration import Declaration
+from equivalence.errors import require
 
+# Options of attention that are given in every call of what takes them.
+ALWAYS_GIVEN: Final = ("causal", "enable_gqa", "head_order")
+ADVICE: Final = "give it one, or name a function that fills it in"
 POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -50,6 +54,43 @@ def _contract_name(keyword: str, options: Options) -> str:
         if keyword == option or keyword in keywords:
             return option
     return keyword
+
+
+def require_callable(
+    function: Callable[..., Any], taken: Mapping[str, str], kind: str, text: str
+) -> None:
+    """Refuse a callable that no call of the kind can succeed on, and a keyword that it lacks."""
+    tensors = len(CONTRACTS[kind].tensors)
+    if not tensors:  # a factory
+        return
+    require(
+        not inspect.isclass(function),
+        f"{text}: is a class; name a function, or an instance (layer = TheClass())",
+    )
+    try:
+        parameters = parameters_of(function)
+    except (ValueError, TypeError):
+        return
+    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        for option, keyword in taken.items():
+            require(
+                keyword in parameters,
+                f"{text}: declared to take {option} as {keyword!r}, but it has no such parameter "
+                f"(it has {', '.join(parameters) or 'none'})",
+            )
+    filled = [name for name, p in parameters.items() if p.kind in POSITIONAL][:tensors]
+    always = {taken[option] for option in ALWAYS_GIVEN if option in taken}
+    for name, p in parameters.items():
+        if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
+        known = name in taken.values()
+        if p.default is not inspect.Parameter.empty or name in filled or name in always:
+            continue
+        require(known, f"{text}: {name} has no default, and is no option of {kind}: {ADVICE}")
+        require(
+            kind != "attention",
+            f"{text}: {name} has no default, and is left out where a case has none: {ADVICE}",
+        )
 
 
 def unknown_parameters(

@@ -38,6 +38,7 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
         yield _long(windowed, domain, 1, ONE_BEYOND).but(window=half)
     if domain.causal[-1] is not None:
         yield _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
+    yield from _whole_prefill(plain, domain)
     if domain.masks and (plain.causal is None or domain.mask_and_causal):
         # A tile that is padded to its end must hide its last key as any other.
         for form in domain.masks:
@@ -52,6 +53,17 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
     if domain.scale:
         yield _long(plain.but(scale=0.25, **_large(plain)), domain, 1, ONE_BEYOND)
         yield from _odd_scales(plain, domain)
+
+
+def _whole_prefill(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
+    """As many queries as keys, one beyond every tile of queries too, in causal order if there is.
+
+    No drawn case has so many queries. Where few are all that is drawn, few are all there is.
+    """
+    if domain.q_lens is not None or domain.q_len[1] < QUERIES:
+        return
+    case = _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
+    yield case.but(q_len=case.kv_len)
 
 
 def _used_lengths(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:

@@ -107,7 +107,7 @@ def declared_facts(
     inputs: str | None = None,
 ) -> dict[str, Any]:
     """The facts of ``--declare``, ``--kind``, ``--device``, ``--arrays`` and ``--map``, typed."""
-    from equivalence.declaration import ARRAYS, Declaration, parse_facts
+    from equivalence.declaration import ARRAYS, Declaration, add_fact, parse_facts
 
     facts: dict[str, Any] = {}
     hints = {n: hint for n, hint in get_type_hints(Declaration).items() if n not in IN_CODE}
@@ -118,13 +118,13 @@ def declared_facts(
                 f"--declare {name}={value}: {name} cannot be declared here{closest(name, hints)} "
                 f"(known: {', '.join(sorted(hints))})",
             )
-            facts[name] = _typed(name, value, hints[name])
+            add_fact(facts, name, _typed(name, value, hints[name]))
     if kind is not None:
-        facts["kind"] = known_kind(kind)
+        add_fact(facts, "kind", known_kind(kind))
     if device is not None:
-        facts["device"] = _known_device(device)
+        add_fact(facts, "device", _known_device(device))
     if arrays is not None:
-        facts["arrays"] = one_of("--arrays", arrays, ARRAYS)
+        add_fact(facts, "arrays", one_of("--arrays", arrays, ARRAYS))
     if inputs is not None:
         facts["inputs"] = _mapped(inputs)
     try:

@@ -50,7 +50,7 @@ def split_merge(case: AttentionCase, subject: Subject) -> Verdict:
         slack = slack + np.where(exact.seen[..., None] > 0, subject.allowance(part).allowed, 0.0)
         lse_slack = np.maximum(lse_slack, np.where(exact.seen > 0, off, 0.0))
     top = np.maximum(weights[0], weights[1])
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # of a log-sum-exp that is +inf, or wrong
         shares = [np.exp(w - np.where(np.isfinite(top), top, 0.0)) for w in weights]
         total = shares[0] + shares[1]
         merged = sum(

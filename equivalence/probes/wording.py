@@ -31,6 +31,14 @@ def _rows(by_batch: object) -> str:
     return f"{flat} by (row, head)"
 
 
+def _heads(by_head: object) -> str:
+    """The same of a mask by head."""
+    flat = str(by_head)
+    if set(flat) <= set("None(), "):
+        return "that of no head"
+    return f"{flat} by head"
+
+
 def card_lines(card: IdentityCard) -> list[str]:
     """The summary, then what is unusual, then what could not be asked."""
     return [", ".join(summary(card)), *oddities(card), *unanswered(card)]
@@ -137,7 +145,7 @@ def _mask_oddities(card: IdentityCard) -> Iterator[str]:
         if not card.mask_axes.batch_right:
             yield f"a mask by batch row is applied as {_rows(card.mask_axes.by_batch)}"
         if not card.mask_axes.head_right:
-            yield f"a mask by head is applied as {card.mask_axes.by_head}"
+            yield f"a mask by head is applied as {_heads(card.mask_axes.by_head)}"
     if not isinstance(card.mask_constant, NotAnswered) and math.isfinite(card.mask_constant.value):
         yield f"hidden keys score {card.mask_constant.value:.6g}, not -inf"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
+from equivalence.engine import Request, check_target
 from equivalence.masks import Mask
 from equivalence.plainest import plainest
 from equivalence.search import size_of
@@ -34,6 +37,30 @@ def test_some_window_starts_where_a_tile_does(tile: int, kind: type) -> None:
             first = case.kv_len - case.q_len - case.band[0]
             starts |= {(case.q_len > 1, first + row) for row in range(case.q_len)}
     assert {long for long, start in starts if start > 0 and start % tile == 0} == {True, False}
+
+
+def test_as_many_queries_as_no_drawn_case_has_are_asked_for() -> None:
+    (longest,) = [case for case in attention_edges(WIDE, 0) if case.q_len > 33]
+    assert (longest.q_len, longest.kv_len, longest.causal) == (129, 129, WIDE.causal[-1])
+    few = WIDE.but(q_len=(1, 8))
+    assert max(case.q_len for case in attention_edges(few, 0)) == 8
+
+
+def test_a_mistake_in_the_second_tile_of_queries_is_found() -> None:
+    def one_late(query, key, value, *, is_causal=False):
+        group = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(group, 1) for x in (key, value))
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        if is_causal:
+            last = torch.arange(query.shape[2]) + key.shape[2] - query.shape[2]
+            last[64:] -= 1
+            scores = scores.masked_fill(torch.arange(key.shape[2]) > last[:, None], -torch.inf)
+        return scores.softmax(-1) @ value
+
+    target = LocalTarget.of(one_late, name="one late", facts={"causal": "lower_right"})
+    asked = Request(examples=60, dtypes=("float32",), laws=("agrees-with-float64",))
+    (failure,) = check_target(target, asked).failures
+    assert failure.case.q_len == 65
 
 
 def test_scales_of_and_below_zero_are_asked_for_where_nothing_is_hidden() -> None:
