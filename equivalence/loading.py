@@ -215,6 +215,11 @@ def _callable_in(module: ModuleType, resolved: ResolvedTarget) -> Callable[..., 
 
 def _require_positionals(function: Callable[..., Any], kind: str, text: str) -> None:
     needed = CONTRACTS[kind].tensors
+    require(
+        not needed or not inspect.isclass(function),
+        f"{text}: is a class; name a function or an instance (layer = TheClass()), or declare "
+        "kind=kv_cache if it is a cache",
+    )
     try:
         parameters = parameters_of(function).values()
     except (ValueError, TypeError):  # a builtin; calling it will tell

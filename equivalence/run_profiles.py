@@ -21,7 +21,8 @@ class RunProfile:
     examples: cases for each dtype of each target. seconds: at most, of each target. hunt: keep
     searching each target for so long. database: a folder of failing cases. fresh: a new seed on
     every run, which the report names; otherwise every run draws the same cases.
-    item_share: of the examples of a conformance test.
+    item_share: of the examples of a conformance test. long_context: draw kv_len up to 4,096 now
+    and then.
     """
 
     name: str
@@ -31,6 +32,7 @@ class RunProfile:
     database: str | None = None
     fresh: bool = False
     item_share: float = 1.0
+    long_context: bool = False
 
     def seed(self, given: int | None) -> int:
         """The seed of a run: the one that was given, a new one, or 0."""
@@ -55,6 +57,7 @@ RUN_PROFILES: Final = {
             database=DATABASE,
             fresh=True,
             item_share=20.0,
+            long_context=True,
         ),
     )
 }

@@ -10,8 +10,11 @@ from equivalence.contract import CONTRACTS, Options
 from equivalence.declaration import Declaration
 from equivalence.errors import require
 
-# Options of attention that are given in every call of what takes them.
-ALWAYS_GIVEN: Final = ("causal", "enable_gqa", "head_order")
+# Kinds whose options are left out where a case has none, but for these.
+ALWAYS_GIVEN: Final = {
+    "attention": ("causal", "enable_gqa", "head_order"),
+    "rotary": ("interleaved",),
+}
 ADVICE: Final = "give it one, or name a function that fills it in"
 POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -63,10 +66,6 @@ def require_callable(
     tensors = len(CONTRACTS[kind].tensors)
     if not tensors:  # a factory
         return
-    require(
-        not inspect.isclass(function),
-        f"{text}: is a class; name a function, or an instance (layer = TheClass())",
-    )
     try:
         parameters = parameters_of(function)
     except (ValueError, TypeError):
@@ -79,7 +78,7 @@ def require_callable(
                 f"(it has {', '.join(parameters) or 'none'})",
             )
     filled = [name for name, p in parameters.items() if p.kind in POSITIONAL][:tensors]
-    always = {taken[option] for option in ALWAYS_GIVEN if option in taken}
+    always = {taken[option] for option in ALWAYS_GIVEN.get(kind, ()) if option in taken}
     for name, p in parameters.items():
         if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             continue
@@ -88,7 +87,7 @@ def require_callable(
             continue
         require(known, f"{text}: {name} has no default, and is no option of {kind}: {ADVICE}")
         require(
-            kind != "attention",
+            kind not in ALWAYS_GIVEN,
             f"{text}: {name} has no default, and is left out where a case has none: {ADVICE}",
         )
 

@@ -86,7 +86,9 @@ def conformance(
             asked = Request(examples=profile.item_examples(examples), seed=own_seed)
             record_property("equivalence.seed", own_seed)
         asked = replace(asked, timings=bool(pytestconfig.getoption(TIMINGS, False)))
-        search = LawSearch(subject, trials.domain.but(dtypes=(dtype,)), [law_named(law)], asked)
+        far = profile is not None and profile.long_context
+        domain = trials.domain.but(dtypes=(dtype,), long_context=far)
+        search = LawSearch(subject, domain, [law_named(law)], asked)
         search.explore(None)
         failures: list[Failure] = []
         search.shrink_failures(failures)

@@ -147,6 +147,7 @@ def check(
         laws=laws,
         head_layouts=layouts,
         timings=timings,
+        long_context=chosen is not None and chosen.long_context,
         **asked,
     )
     with stdout_kept_for(json):

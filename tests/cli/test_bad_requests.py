@@ -48,6 +48,31 @@ WRONG = {
         ["check", "rotary.torch", "--declare", "evicts=oldest"],
         "declared evicts='oldest' is a fact of kind kv_cache, and this target is of kind rotary",
     ),
+    "fact twice": (
+        ["check", "kernels.py:right", "--declare", "causal=upper_left,causal=lower_right"],
+        "causal is declared twice, as upper_left and as lower_right",
+    ),
+    "kind twice": (
+        ["check", "kernels.py:right", "--kind", "attention", "--declare", "kind=mla"],
+        "kind is declared twice, as mla and as attention",
+    ),
+    "option without a default": (
+        ["check", "kernels.py:lengths_needed"],
+        "kernels.py:lengths_needed: cache_seqlens has no default, and is left out where a case",
+    ),
+    "unknown parameter without a default": (
+        ["check", "kernels.py:metadata_needed"],
+        "kernels.py:metadata_needed: attn_metadata has no default, and is no option of attention",
+    ),
+    "rotary option without a default": (
+        ["check", "kernels.py:turned", "--kind", "rotary"],
+        "kernels.py:turned: theta has no default, and is left out where a case has none",
+    ),
+    "class": (["check", "kernels.py:Layer"], "kernels.py:Layer: is a class; name a function"),
+    "option by a keyword that is not there": (
+        ["check", "kernels.py:right", "--declare", "options={'window': 'nosuch'}"],
+        "kernels.py:right: declared to take window as 'nosuch', but it has no such parameter",
+    ),
     "law": (
         ["check", "--law", "causalty"],
         "--law causalty: there is no such law; did you mean causality",

@@ -46,6 +46,19 @@ def test_profiles_of_the_command(run: Run, folder: Path) -> None:
     assert hypothesis.settings().max_examples == before
 
 
+def test_nightly_alone_draws_long_contexts(run: Run, folder: Path) -> None:
+    (folder / "far.py").write_text(
+        "from kernels import right\n"
+        "def attention(query, key, value):\n"
+        "    return right(query, key, value) * (1.5 if key.shape[2] > 1000 else 1.0)\n"
+    )
+    asked = ("check", "far.py:attention", *CHECK[2:], "--dtype", "float32")
+    assert run(*asked, "--profile", "ci").code == 0
+    assert run(*asked, "--profile", "nightly", "--hunt", "120", "--seed", "1").code == 1
+    (failure,) = from_json((folder / "report.json").read_bytes()).targets[0].failures
+    assert "kv_len=1001" in failure.counterexample.case
+
+
 TEST = """
 import hypothesis
 import equivalence
