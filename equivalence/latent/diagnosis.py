@@ -6,10 +6,10 @@ every answer within its bound, and at least one answer that the right reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from equivalence.bounds import Allowance
 from equivalence.dtypes import Array
 from equivalence.latent.case import MlaCase
 from equivalence.latent.domain import MlaDomain
+from equivalence.latent.ignored import scale_is_ignored
 from equivalence.latent.inputs import LatentInputs
 from equivalence.latent.mistakes import Mistake, evaluated, positions, projections, scales
 from equivalence.latent.mistakes_layout import rotary_parts, value_addresses
@@ -24,7 +25,7 @@ from equivalence.latent.mistakes_operands import operands
 from equivalence.latent.reference import per_head
 from equivalence.latent.subject import MlaSubject
 from equivalence.latent.trials import sized
-from equivalence.profiles import LOOSENING, profile_named
+from equivalence.profiles import LOOSENING, profile_for, profile_named
 from equivalence.results import Diagnosis
 from equivalence.verdict import Trouble
 
@@ -45,12 +46,16 @@ BY_TROUBLE: Final = {
     "refusal": "refusal",
     "bytes": "materialisation",
 }
+SCALE_LAW: Final = "mla-scale-follows-queries"
 # The bounds are those of the right reference; a wrong one has larger scores, and larger errors.
 SLACK: Final = 8.0
 FACTORS: Final = np.concatenate([np.geomspace(1 / 64, 64, 241), [0.0]])
 ROUNDS: Final = 6
 # A fitted factor closer to 1 than this is no mistake, but rounding.
 NO_FACTOR: Final = 0.01
+
+
+Attempt: TypeAlias = "Callable[[list[_Answer], list[_Answer]], Diagnosis | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,11 @@ class _Answer:
             used = np.where(error == 0, 0.0, error / allowed)
         return float(np.where(self.judged, np.nan_to_num(used, nan=np.inf), 0.0).max(initial=0.0))
 
+    def coarse(self) -> Array:
+        """What a fit may be off by: it has some six digits, whatever the format."""
+        least = 1e-6 * float(np.abs(self.expected).max(initial=0.0))
+        return np.asarray(np.maximum(self.allowed, least))
+
 
 def diagnose(subject: MlaSubject, law: str, case: MlaCase, trouble: Trouble) -> Diagnosis:
     """Name the mistake behind ``trouble``, or say "unknown" with the fact itself."""
@@ -82,14 +92,23 @@ def diagnose(subject: MlaSubject, law: str, case: MlaCase, trouble: Trouble) -> 
         return found
     answers = list(_answers(subject, case))
     wrong = [a for a in answers if a.off(a.expected) > 1]
+    if (found := _ignored_scale(subject, law, case, answers)) is not None:
+        return found
     if wrong:
-        for attempt in (_named, partial(_precision, subject), *GUESSES):
+        precision = partial(_precision, subject, case, trouble)
+        # In 16 bits, a factor fits what is only rounded; where bounds are small, none does.
+        small = all(subject.profile(a.inputs.dtype).name in ("f64", "f32") for a in wrong)
+        guesses = (*GUESSES, precision) if small else (precision, *GUESSES)
+        attempts: tuple[Attempt, ...] = (_named, *guesses)
+        for attempt in attempts:
             if (found := attempt(answers, wrong)) is not None:
                 return found
     if trouble.kind == "future-keys":
         return Diagnosis(kind="causal-alignment", text=trouble.text)
     if trouble.kind == "batch-dependence":
         return Diagnosis(kind="batch-dependence", text=trouble.text)
+    if _ignores_scale(subject, answers):
+        return _not_read()
     return Diagnosis(kind="unknown", text=trouble.text)
 
 
@@ -150,9 +169,42 @@ def _mistakes() -> Iterator[Mistake]:
     yield from operands()
 
 
-def _named(answers: list[_Answer], wrong: list[_Answer]) -> Diagnosis | None:
+def _ignored_scale(
+    subject: MlaSubject, law: str, case: MlaCase, answers: list[_Answer]
+) -> Diagnosis | None:
+    """The scale is not read, and some scale of its own explains each wrong answer."""
+    off = [(a, a.off(a.expected, allowed=a.coarse())) for a in answers]
+    wrong = any(used > 1 for _, used in off)
+    asked = law == SCALE_LAW or case.scale is not None
+    if not (wrong or asked) or not _ignores_scale(subject, answers):
+        return None
+    # Answers this close to the right one would be fitted by the scale that was given.
+    if any(used > SLACK and _fitted([a], "scale") is None for a, used in reversed(off)):
+        return None
+    # A width is told only where it fits as well as the dtype allows, not as a loose profile does.
+    strict = [
+        replace(a, allowed=subject.bound(a.inputs, subject.exact(a.inputs), profile).allowed)
+        for a in answers
+        for profile in (profile_for(a.inputs.dtype, None),)
+    ]
+    own = _named(strict, [a for a in strict if a.off(a.expected) > 1], scales())
+    return _not_read(f"; {own.text}" if own is not None else "")
+
+
+def _ignores_scale(subject: MlaSubject, answers: list[_Answer]) -> bool:
+    return subject.domain.scale and scale_is_ignored(subject, (a.inputs for a in answers))
+
+
+def _not_read(more: str = "") -> Diagnosis:
+    text = f"the given scale is ignored: twice the scale gives the same output{more}"
+    return Diagnosis(kind="mla-scale", text=text)
+
+
+def _named(
+    answers: list[_Answer], wrong: list[_Answer], mistakes: Iterable[Mistake] | None = None
+) -> Diagnosis | None:
     found: list[tuple[float, int, Mistake]] = []
-    for place, mistake in enumerate(_mistakes()):
+    for place, mistake in enumerate(_mistakes() if mistakes is None else mistakes):
         worst = _explains(mistake, answers, wrong)
         if worst is not None:
             found.append((round(worst, 1), place, mistake))
@@ -181,8 +233,7 @@ def _explains(mistake: Mistake, answers: list[_Answer], wrong: list[_Answer]) ->
 
 def _fitted(answers: list[_Answer], keyword: str) -> float | None:
     """The one number for ``keyword`` of ``evaluated`` that explains every answer, if any."""
-    # A fit has some six digits, whatever the format.
-    coarse = [np.maximum(a.allowed, 1e-6 * np.abs(a.expected).max(initial=0.0)) for a in answers]
+    coarse = [a.coarse() for a in answers]
 
     def worst(factor: float) -> float:
         return max(
@@ -286,9 +337,13 @@ def _allows(bound: Allowance, answer: _Answer) -> bool:
 
 
 def _precision(
-    subject: MlaSubject, answers: list[_Answer], wrong: list[_Answer]
+    subject: MlaSubject,
+    case: MlaCase,
+    trouble: Trouble,
+    answers: list[_Answer],
+    wrong: list[_Answer],
 ) -> Diagnosis | None:
-    """The first looser profile that allows everything that was answered."""
+    """The first looser profile that allows everything that was answered, and the trouble too."""
     dtype = wrong[0].inputs.dtype
     own = subject.profile(dtype)
     if any(answer.inputs.dtype != dtype for answer in wrong):
@@ -297,6 +352,11 @@ def _precision(
     names = later if dtype in ("float16", "bfloat16") else ("bf16_inside",)
     for name in names:
         profile = profile_named(name)
+        failing = subject.inputs(case)
+        most = subject.bound(failing, subject.exact(failing), profile).allowed.max(initial=0.0)
+        # Two outputs that a law compares are each allowed their bound.
+        if trouble.error is not None and trouble.error > 2 * most:
+            continue
         if all(
             _allows(subject.bound(a.inputs, subject.exact(a.inputs), profile), a) for a in wrong
         ):

@@ -12,6 +12,7 @@ from equivalence.latent.inputs import latent_inputs
 from equivalence.latent.mistakes import evaluated
 from equivalence.latent.reference import latent_attention
 from equivalence.latent.subject import MlaSubject
+from equivalence.laws import law_named
 from equivalence.results import DIAGNOSES
 from equivalence.verdict import Trouble
 from tests.broken import mla_kernels
@@ -108,3 +109,62 @@ def test_a_mistake_of_a_16_bit_kernel_is_named_too(dtype):
     case = CASE.but(dtype=dtype)
     found = diagnose(subject, "law", case, Trouble(kind="outside-bound", text=""))
     assert (found.kind, found.text) == ("mla-absorption", "W_UV of head 0 is used for every head")
+
+
+def ignores_scale(*tensors, scale):
+    """What is given is not read; the width is that of the values."""
+    width = tensors[5].shape[1] + tensors[1].shape[-1]
+    wide = mla_kernels.right(*(t.float() for t in tensors), scale=width**-0.5)
+    return wide.to(tensors[0].dtype)
+
+
+def right_by_default_alone(*tensors, scale):
+    width = tensors[0].shape[-1] + tensors[1].shape[-1]
+    return mla_kernels.right(*tensors, scale=width**-0.5)
+
+
+def found_in(function, case, law="mla-agrees-with-float64", **facts):
+    target = LocalTarget.of(function, name="k", facts={"kind": "mla", **facts})
+    subject = MlaSubject(target, MlaDomain())
+    verdict = law_named(law).check(case, subject)
+    assert verdict.status == "broken"
+    return diagnose(subject, law, case, verdict.trouble)
+
+
+ONE = MlaCase(kv_len=2, values="one_hot")
+IGNORED = "the given scale is ignored: twice the scale gives the same output"
+
+
+@pytest.mark.parametrize("profile", [None, "bf16_inside"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_a_scale_that_is_not_read_is_named_before_a_profile_and_without_a_width(dtype, profile):
+    facts = {} if profile is None else {"profile": profile}
+    found = found_in(ignores_scale, CASE.but(dtype=dtype, scale=0.1, magnitude=3.0), **facts)
+    assert (found.kind, found.text) == ("mla-scale", IGNORED)
+
+
+@pytest.mark.parametrize("kernel", [ignores_scale, right_by_default_alone])
+def test_a_scale_that_is_not_read_is_named_where_the_law_about_it_breaks(kernel):
+    found = found_in(kernel, ONE, "mla-scale-follows-queries")
+    assert found.kind == "mla-scale"
+    assert found.text.startswith(IGNORED)
+
+
+def test_no_width_is_told_that_a_loose_profile_alone_would_fit():
+    case = MlaCase(head_dim=2, value_head_dim=1, kv_len=2, values="one_hot")
+    found = found_in(ignores_scale, case, profile="bf16_inside")
+    assert (found.kind, found.text) == ("mla-scale", IGNORED)
+
+
+def test_a_profile_that_does_not_allow_the_failure_is_not_advised():
+    """Rounding inside to bfloat16 would hold on the output of the case, but not on this error."""
+
+    def rounds_inside(*tensors, scale):
+        return mla_kernels.right(*(t.bfloat16() for t in tensors), scale=scale).float()
+
+    case = CASE.but(dtype="float32")
+    target = LocalTarget.of(rounds_inside, name="k", facts={"kind": "mla"})
+    subject = MlaSubject(target, MlaDomain())
+    near, far = (Trouble(kind="outside-bound", text="", error=e) for e in (1e-3, 1e3))
+    assert "profile=bf16_inside" in diagnose(subject, "law", case, near).text
+    assert diagnose(subject, "law", case, far).kind == "unknown"
