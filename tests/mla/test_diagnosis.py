@@ -73,7 +73,8 @@ def test_no_two_mistakes_give_the_same_numbers():
 
 @pytest.mark.parametrize("kind", sorted(BY_TROUBLE))
 def test_troubles_that_speak_for_themselves(kind):
-    subject = MlaSubject(LocalTarget.of(mla_kernels.right, name="right"), MlaDomain())
+    target = LocalTarget.of(mla_kernels.right, name="right", facts={"kind": "mla"})
+    subject = MlaSubject(target, MlaDomain())
     found = diagnose(subject, "law", MlaCase(), Trouble(kind=kind, text="the fact"))
     assert found.kind in DIAGNOSES
     assert found.text == "the fact"
