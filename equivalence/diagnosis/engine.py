@@ -168,8 +168,16 @@ def judged(
             replace(s, denied=sum(foretells_a_fault(s.suspect, one) for one in right)) for s in best
         ]
     suspect = min(best, key=lambda s: (s.denied, s.suspect.cost)).suspect
-    declare = f"; if that is meant: --declare {suspect.declare}" if suspect.declare else ""
-    return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{declare}")
+    return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{_advice(suspect, right)}")
+
+
+def _advice(suspect: Suspect, right: Sequence[Sight]) -> str:
+    """How to declare what may be meant; where it is so in some calls only, nothing helps."""
+    if not suspect.declare:
+        return ""
+    if any(foretells_a_fault(suspect, one) for one in right):
+        return ", but in some calls only: others are right as they should be"
+    return f"; if that is meant: --declare {suspect.declare}"
 
 
 def _repeats(target: Target, case: AttentionCase, domain: Domain) -> bool:
