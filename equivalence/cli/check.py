@@ -107,6 +107,11 @@ def check(
     valid.above_zero("--workers", workers)
     dtypes = valid.known_dtypes(dtype)
     facts = valid.declared_facts(declare, kind=kind, device=device, arrays=arrays, inputs=map)
+    own = facts.get("dtypes")
+    require(
+        not dtypes or not own or bool({*dtypes} & {*own}),
+        f"--dtype {', '.join(dtypes or ())}: none of the declared dtypes ({', '.join(own or ())})",
+    )
     laws = valid.known_laws(law, facts.get("kind"))
     layouts = None
     if like is not None:

@@ -52,6 +52,10 @@ WRONG = {
         ["check", "kernels.py:right", "--declare", "causal=upper_left,causal=lower_right"],
         "causal is declared twice, as upper_left and as lower_right",
     ),
+    "dtype that is not declared": (
+        ["check", "kernels.py:right", "--dtype", "float32", "--declare", "dtypes=bfloat16"],
+        "--dtype float32: none of the declared dtypes (bfloat16)",
+    ),
     "kind twice": (
         ["check", "kernels.py:right", "--kind", "attention", "--declare", "kind=mla"],
         "kind is declared twice, as mla and as attention",

@@ -15,9 +15,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, diagonal: int | None) -> T
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     scores = query @ key.mT * query.shape[-1] ** -0.5
     if diagonal is not None:
-        scores = scores.masked_fill(
-            ~torch.ones(scores.shape[-2:]).tril(diagonal).bool(), -torch.inf
-        )
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(diagonal)
+        scores = scores.masked_fill(~seen, -torch.inf)
     return scores.softmax(-1) @ value
 
 
