@@ -22,7 +22,7 @@ from equivalence.errors import InvalidRequest, require
 from equivalence.kinds import MODULES, kind_named
 from equivalence.outcome import Target
 from equivalence.resolve import ResolvedTarget, closest, listed, registry
-from equivalence.signatures import options_taken, parameters_of
+from equivalence.signatures import options_taken, parameters_of, require_callable
 
 
 def load(resolved: ResolvedTarget) -> Target:
@@ -51,6 +51,7 @@ def load(resolved: ResolvedTarget) -> Target:
         declaration = target.declaration.but(**resolved.facts)
         require_meant_for(declaration.kind, resolved.facts)
         options = options_taken(target.function, declaration)
+        require_callable(target.function, options, declaration.kind, resolved.text)
         return replace(target, declaration=declaration, options=options)
     function = _callable_in(_module(resolved), resolved)
     shipped = None if declaration_of(function) else _shipped(resolved)

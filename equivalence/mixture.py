@@ -171,7 +171,10 @@ def _visible_sizes(sizes: Array, visible: Array | None, head_of: Array) -> tuple
 
 
 def _scratch(shape: tuple[int, ...]) -> Array:
-    """Space for one chunk, used again by the next: fresh pages cost more than what fills them."""
+    """Space of this thread for one array at a time: who asks again has done with the last.
+
+    Fresh pages cost more than what fills them.
+    """
     count = math.prod(shape)
     space: Array | None = getattr(_kept, "space", None)
     if space is None or space.size < count:

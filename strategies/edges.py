@@ -19,6 +19,9 @@ KEYS: Final = 130
 # The last of so many keys stands alone in its tile, whatever the tile is.
 ONE_BEYOND: Final = 129
 HALF_WINDOW: Final = 65  # which then starts in the middle, at another multiple of tiles
+# As many queries as keys: one beyond tiles of 128, or of 64 where heads are many and large.
+PREFILLS: Final = (129, 65)
+MOST_PRODUCTS: Final = 2**25
 SMALL_CAP: Final = 1.0
 LARGE_SCORES: Final = 10.0  # of the query, so that caps and scales act
 
@@ -56,14 +59,19 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
 
 
 def _whole_prefill(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
-    """As many queries as keys, one beyond every tile of queries too, in causal order if there is.
+    """As many queries as keys, one beyond a tile of queries too, in causal order if there is.
 
     No drawn case has so many queries. Where few are all that is drawn, few are all there is.
     """
     if domain.q_lens is not None or domain.q_len[1] < QUERIES:
         return
-    case = _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
-    yield case.but(q_len=case.kv_len)
+    for length in PREFILLS:
+        case = _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, length)
+        case = case.but(q_len=case.kv_len)
+        products = case.batch_size * case.num_heads * case.q_len * case.kv_len * case.head_dim
+        if case.kv_len <= length and products <= MOST_PRODUCTS:
+            yield case
+            return
 
 
 def _used_lengths(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:

@@ -61,8 +61,7 @@ class ExecutorPool:
 
     def finish(self) -> None:
         """Let the workers, which have nothing to do, end by themselves and tidy up, for a while."""
-        idle = list((getattr(self._executor, "_processes", None) or {}).values())
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        idle = self._let_go()
         until = time.monotonic() + FINISH_SECONDS
         for process in idle:
             process.join(max(0.0, until - time.monotonic()))
@@ -71,10 +70,14 @@ class ExecutorPool:
 
     def close(self) -> None:
         """Let go of the workers; those that still run a shard are ended."""
+        for process in self._let_go():
+            process.terminate()
+
+    def _let_go(self) -> list[Any]:
+        """Take nothing more; the processes that are there, of which an executor then knows none."""
         processes = list((getattr(self._executor, "_processes", None) or {}).values())
         self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
+        return processes
 
 
 def processes(size: int) -> ExecutorPool:

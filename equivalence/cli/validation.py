@@ -126,7 +126,7 @@ def declared_facts(
     if arrays is not None:
         add_fact(facts, "arrays", one_of("--arrays", arrays, ARRAYS))
     if inputs is not None:
-        facts["inputs"] = _mapped(inputs)
+        add_fact(facts, "inputs", _mapped(inputs))
     try:
         Declaration().but(**facts)
     except InvalidRequest as error:

@@ -23,20 +23,10 @@ CORNERS: Final = {
 }
 
 
-def _rows(by_batch: object) -> str:
-    """Whose mask each head of each batch row gets, or that none explains what came out."""
-    flat = str(by_batch)
-    if set(flat) <= set("None(), "):
-        return "that of no batch row"
-    return f"{flat} by (row, head)"
-
-
-def _heads(by_head: object) -> str:
-    """The same of a mask by head."""
-    flat = str(by_head)
-    if set(flat) <= set("None(), "):
-        return "that of no head"
-    return f"{flat} by head"
+def _applied(whose: object, by: str, what: str) -> str:
+    """Whose mask is applied, listed ``by`` what; or that no ``what`` explains what came out."""
+    flat = str(whose)
+    return f"that of no {what}" if set(flat) <= set("None(), ") else f"{flat} by {by}"
 
 
 def card_lines(card: IdentityCard) -> list[str]:
@@ -143,9 +133,11 @@ def _mask_oddities(card: IdentityCard) -> Iterator[str]:
             yield "-inf in a float mask does not hide a key"
     if not isinstance(card.mask_axes, NotAnswered):
         if not card.mask_axes.batch_right:
-            yield f"a mask by batch row is applied as {_rows(card.mask_axes.by_batch)}"
+            rows = _applied(card.mask_axes.by_batch, "(row, head)", "batch row")
+            yield f"a mask by batch row is applied as {rows}"
         if not card.mask_axes.head_right:
-            yield f"a mask by head is applied as {_heads(card.mask_axes.by_head)}"
+            heads = _applied(card.mask_axes.by_head, "head", "head")
+            yield f"a mask by head is applied as {heads}"
     if not isinstance(card.mask_constant, NotAnswered) and math.isfinite(card.mask_constant.value):
         yield f"hidden keys score {card.mask_constant.value:.6g}, not -inf"
 

@@ -77,6 +77,14 @@ WRONG = {
         ["check", "kernels.py:right", "--declare", "options={'window': 'nosuch'}"],
         "kernels.py:right: declared to take window as 'nosuch', but it has no such parameter",
     ),
+    "option by a keyword that is not there, registered": (
+        ["check", "torch.sdpa", "--declare", "options={'window': 'nosuch'}"],
+        "torch.sdpa: declared to take window as 'nosuch', but it has no such parameter",
+    ),
+    "map twice": (
+        ["check", "m.onnx", "--map", "query=a", "--declare", "inputs={'query': 'b'}"],
+        "inputs is declared twice, as {'query': 'b'} and as {'query': 'a'}",
+    ),
     "law": (
         ["check", "--law", "causalty"],
         "--law causalty: there is no such law; did you mean causality",

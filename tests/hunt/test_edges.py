@@ -44,6 +44,10 @@ def test_as_many_queries_as_no_drawn_case_has_are_asked_for() -> None:
     assert (longest.q_len, longest.kv_len, longest.causal) == (129, 129, WIDE.causal[-1])
     few = WIDE.but(q_len=(1, 8))
     assert max(case.q_len for case in attention_edges(few, 0)) == 8
+    large = WIDE.but(head_layouts=((8, 4, 128),))
+    assert max(case.q_len for case in attention_edges(large, 0)) == 65
+    fixed = WIDE.but(kv_lens=(4096,))
+    assert max(case.q_len for case in attention_edges(fixed, 0)) == 33
 
 
 def test_a_mistake_in_the_second_tile_of_queries_is_found() -> None:
