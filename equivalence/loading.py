@@ -39,8 +39,8 @@ def load(resolved: ResolvedTarget) -> Target:
     told = resolved.facts.get("inputs")
     require(
         told is None,
-        f"{resolved.text}: --map (inputs={told!r}) is for the inputs of a saved model; a function is "
-        "called by position",
+        f"{resolved.text}: --map (inputs={told!r}) is for the inputs of a saved model; "
+        "a function is called by position",
     )
     if resolved.form == "registered":
         target: Target = registry()[resolved.place].load()
