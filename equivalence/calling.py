@@ -17,18 +17,23 @@ from equivalence.dtypes import Array, numpy_dtype, stored
 from equivalence.errors import Unsupported, require, said
 from equivalence.inputs import AttentionInputs
 from equivalence.memory import buffer_of, lay_out
-from equivalence.outcome import Outcome
+from equivalence.outcome import Outcome, Target
 from equivalence.signatures import options_taken, require_callable, unknown_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTarget:
-    """A callable under test in this process."""
+    """A callable under test in this process.
+
+    timed: read the CPU clock of the thread around each call, for ``Outcome.seconds``; a virtual
+    machine may take a tenth of a millisecond for each reading.
+    """
 
     name: str
     function: Callable[..., Any]
     declaration: Declaration = field(default_factory=Declaration)
     options: Mapping[str, str] = field(default_factory=dict)
+    timed: bool = False
 
     @classmethod
     def of(
@@ -97,9 +102,9 @@ class LocalTarget:
         if output_gradient is not None:
             trio = [tensor.requires_grad_(True) for tensor in trio]
         passed = {self.options.get(name, name): native(value) for name, value in keywords.items()}
-        begin = time.thread_time()
+        begin = time.thread_time() if self.timed else 0.0
         result = self.function(*trio, **passed)
-        seconds = time.thread_time() - begin
+        seconds = time.thread_time() - begin if self.timed else None
         second = None
         if isinstance(result, tuple | list) and result:
             second = result[1] if len(result) > 1 else None
@@ -147,6 +152,11 @@ def call(
     return target.call_with(
         operands, _keyword_arrays(inputs, target.options), inputs.dtype, upstream
     )
+
+
+def timed(target: Target) -> Target:
+    """The same target, which takes the time of its calls if it is one of this process."""
+    return replace(target, timed=True) if isinstance(target, LocalTarget) else target
 
 
 def opener(kind: str) -> Callable[[Callable[..., Any], str, Mapping[str, Any]], LocalTarget]:

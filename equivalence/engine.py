@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from equivalence.calling import timed
 from equivalence.faults import note_trials, outdated_faults
 from equivalence.kinds import kind_named
 from equivalence.law_search import LawSearch
@@ -28,6 +29,7 @@ def check_target(
 ) -> TargetResult:
     """Check every law on ``target``; Ctrl-C ends the search and keeps what is known."""
     request = request or Request()
+    target = timed(target) if request.timings else target
     result = TargetResult(
         target=target.name,
         kind=target.declaration.kind,

@@ -124,8 +124,9 @@ def attention_inputs(case: AttentionCase) -> AttentionInputs:
     if case.memory == "expanded":  # a stride-0 head axis: every key/value head holds the first
         key[:] = key[:, :1]
         value[:] = value[:, :1]
-    rng = np.random.default_rng([case.seed, 11])
-    mask = None
+    mask = sinks = None
+    if case.sinks:
+        sinks = np.random.default_rng([case.seed, 11]).normal(size=case.num_heads)
     if case.mask is not None:
         mask = case.mask.tensor(
             case.batch_size, case.num_heads, case.q_len, case.kv_len, case.dtype
@@ -144,7 +145,7 @@ def attention_inputs(case: AttentionCase) -> AttentionInputs:
         window=case.window,
         scale=case.scale,
         softcap=case.softcap,
-        sinks=rounded(rng.normal(size=case.num_heads), "float32") if case.sinks else None,
+        sinks=None if sinks is None else rounded(sinks, "float32"),
         alibi_slopes=(ALIBI_BASE ** (1.0 + np.arange(case.num_heads) % 8) if case.alibi else None),
         kv_lengths=None if case.kv_lengths is None else np.asarray(case.kv_lengths, np.int64),
         memory=case.memory,
@@ -182,9 +183,9 @@ def _operands(
 ) -> tuple[Array, Array, Array]:
     """Query, key and value before rounding."""
     (b, h, q_len, _), (_, g, kv_len, _) = q_shape, k_shape
-    rng = np.random.default_rng([seed, 3])
     if values in ("zero", "ramp", "steps"):
         return np.zeros(q_shape), np.zeros(k_shape), _followed_by_eye(values, v_shape)
+    rng = np.random.default_rng([seed, 3])
     query: Array
     key: Array
     value: Array

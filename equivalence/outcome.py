@@ -23,7 +23,8 @@ class Outcome:
     key and value, where asked for. mutated: operands that the call wrote to. text: why it was
     refused, what was raised, or how the process ended. extra_result: a second result came back
     that nothing declares. extras: further arrays that a kind of target asks for, by name.
-    seconds: CPU time of the calling thread inside the kernel, without what makes its arrays.
+    seconds: CPU time of the calling thread inside the kernel, without what makes its arrays; None
+    where it was not taken.
     """
 
     status: OutcomeStatus

@@ -12,6 +12,7 @@ from typing import Any, Final
 import psutil
 
 from equivalence import isolation
+from equivalence.calling import timed
 from equivalence.errors import InvalidRequest
 from equivalence.isolation import settling, wire
 from equivalence.isolation.channel import CUT_OFF, Channel
@@ -83,7 +84,7 @@ def _open(message: wire.Open) -> Target:
         # For good, so that an import inside the function finds its neighbours too.
         folder = os.path.dirname(resolved.place) if resolved.form == "file" else message.folder
         sys.path.insert(0, folder)
-    target = load(resolved)
+    target = timed(load(resolved))
     gc.freeze()
     return target
 

@@ -48,6 +48,14 @@ def test_interleaved_heads_shrink_to_the_minimal_case() -> None:
     assert check(folded, examples=20).held is True
 
 
+def test_the_clock_is_read_only_where_times_are_asked_for() -> None:
+    plain, timed = (check(repeated, examples=10, timings=asked) for asked in (False, True))
+    assert not any(law.times for law in plain.laws)
+    agreement = next(law for law in timed.laws if law.law == "agrees-with-float64")
+    assert len(agreement.times) >= agreement.examples > 0
+    assert min(agreement.times) >= 0
+
+
 def test_two_faults_are_two_failures() -> None:
     def both(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         group = query.shape[1] // key.shape[1]
