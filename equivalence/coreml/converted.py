@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from equivalence.converters.axes import DynamicShapes
 from equivalence.coreml.chunks import Chunks, cut
 from equivalence.coreml.compressing import IN_TWO, compress, compressed_model
 from equivalence.coreml.conversion import argument_names, program_of
-from equivalence.errors import Unsupported
+from equivalence.errors import InvalidRequest, Unsupported
+from equivalence.mil.compiling import picking
 from equivalence.mil.graph import Graph
 
 if TYPE_CHECKING:
@@ -31,20 +32,23 @@ class Converted:
         self.graph = program
         self.evaluator = Graph(program, mode=mode)
         self._names = tuple(names)
+        # A graph drops an input that nothing depends on.
+        self._taken = picking([self._names.index(name) for name in self.evaluator.inputs])
         self._state = self.evaluator.make_state()
 
     def reset(self) -> None:
         """Forget every state."""
         self._state = self.evaluator.make_state()
 
-    def _run(self, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return self.evaluator(given, self._state)
+    def _run(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        return self.evaluator.run(self._taken(tensors), self._state)[0]
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """The first output of the graph."""
-        # A graph drops an input that nothing depends on, so they are matched by name.
-        given = dict(zip(self._names, tensors, strict=True))
-        output: torch.Tensor = next(iter(self._run(given).values()))
+        if len(tensors) != len(self._names):
+            named = ", ".join(self._names)
+            raise InvalidRequest(f"{len(tensors)} tensors were given for the arguments {named}")
+        output = self._run(tensors)
         for tensor in tensors:
             if tensor.is_floating_point():
                 wanted = tensor.dtype
@@ -63,8 +67,8 @@ class Chunked(Converted):
     def reset(self) -> None:
         """Nothing: there are no states."""
 
-    def _run(self, given: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return self.chunks(given)
+    def _run(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        return next(iter(self.chunks(dict(zip(self._names, tensors, strict=True))).values()))
 
 
 def rounded_once(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

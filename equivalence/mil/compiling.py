@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 import torch
@@ -51,6 +52,13 @@ class Steps:
     steps: list[Step] = field(default_factory=list)
     outputs: list[tuple[str, int]] = field(default_factory=list)
     slots: int = 0
+
+
+def picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What gives the items of a list at these places, quickly."""
+    if len(places) == 1:
+        return itemgetter(slice(places[0], places[0] + 1))
+    return itemgetter(*places) if places else itemgetter(slice(0))
 
 
 def mil_type(var: Any) -> str:

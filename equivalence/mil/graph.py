@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import torch
 
 from equivalence.errors import InvalidRequest, Unsupported
-from equivalence.mil.compiling import Compiler, State, Step, mil_type
+from equivalence.mil.compiling import Compiler, State, Step, mil_type, picking
 from equivalence.mil.modes import Mode, mode_named
+
+# By the type that they give. ``Tensor.to`` does the same and takes several times as long.
+CASTS: Final = {
+    torch.float16: torch.Tensor.half,
+    torch.float32: torch.Tensor.float,
+    torch.float64: torch.Tensor.double,
+    torch.int8: torch.Tensor.char,
+    torch.uint8: torch.Tensor.byte,
+    torch.int16: torch.Tensor.short,
+    torch.int32: torch.Tensor.int,
+    torch.int64: torch.Tensor.long,
+    torch.bool: torch.Tensor.bool,
+}
 
 
 class Graph:
@@ -31,10 +44,11 @@ class Graph:
         self._states = {name: var for name, var in found.inputs.items() if _is_state(var)}
         slots = self._steps.inputs
         self._taken = [
-            (name, slots[name], self.mode.stores(mil_type(var)))
-            for name, var in self._inputs.items()
+            (slots[name], self.mode.stores(mil_type(var))) for name, var in self._inputs.items()
         ]
         self._kept = [(name, slots[name]) for name in self._states]
+        self._run = [(step, picking(step.reads), step.run) for step in self._steps.steps]
+        self._given = picking([slot for _, slot in self._steps.outputs])
         self._fresh: list[Any] = [None] * self._steps.slots
         for slot, value in self._steps.constants.items():
             self._fresh[slot] = value
@@ -69,32 +83,40 @@ class Graph:
 
         Raises InvalidRequest for a missing input, Unsupported where an operation refuses.
         """
-        values = self._fresh.copy()
-        for name, slot, wanted in self._taken:
+        for name in self._inputs:
             if name not in given:
                 raise InvalidRequest(f"the graph needs an input {name!r}")
-            tensor = given[name]
+        found = self.run([given[name] for name in self._inputs], state)
+        return dict(zip(self.outputs, found, strict=True))
+
+    def run(
+        self, tensors: Sequence[torch.Tensor], state: Mapping[str, State] | None = None
+    ) -> Sequence[torch.Tensor]:
+        """The same by position: of ``inputs`` what is given, of ``outputs`` what is returned."""
+        values = self._fresh.copy()
+        for place, (slot, wanted) in enumerate(self._taken):
+            tensor = tensors[place]
             if tensor.requires_grad:
                 tensor = tensor.detach()
-            values[slot] = tensor if tensor.dtype is wanted else tensor.to(wanted)
+            values[slot] = tensor if tensor.dtype is wanted else CASTS[wanted](tensor)
         for name, slot in self._kept:
             if state is None or name not in state:
                 raise InvalidRequest(f"the graph needs a state {name!r}: see make_state")
             values[slot] = state[name]
-        for step in self._steps.steps:
+        for step, read, run in self._run:
             try:
-                found = step.run(*[values[slot] for slot in step.reads])
+                found = run(*read(values))
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
                 raise _located(step, error) from error
             if type(found) is not tuple:
                 wanted = step.types[0]
-                values[step.fills[0]] = found if found.dtype is wanted else found.to(wanted)
+                values[step.fills[0]] = found if found.dtype is wanted else CASTS[wanted](found)
             else:
                 for slot, wanted, one in zip(step.fills, step.types, found, strict=True):
-                    values[slot] = one if one.dtype is wanted else one.to(wanted)
+                    values[slot] = one if one.dtype is wanted else CASTS[wanted](one)
             for slot in step.spent:
                 values[slot] = None
-        return {name: values[slot] for name, slot in self._steps.outputs}
+        return self._given(values)
 
 
 class ExecutionError(RuntimeError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -43,13 +45,22 @@ def scaled_dot_product_attention(
     promises an output shaped like ``query``, whatever the other batch axes broadcast to. torch's
     own kernel is faster and is not used: on CPUs it makes 0 of a row whose scores are all NaN.
     """
-    scores = torch.matmul(query, key.mT).div_(query.shape[-1] ** 0.5)
+    scores = torch.matmul(query, key.mT).div_(_root(query.shape[-1], query.dtype))
     if attn_mask is not None:
         if attn_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attn_mask, -torch.inf)
         else:
             scores = scores + attn_mask
     return torch.matmul(torch.softmax(scores, -1), value)
+
+
+@cache
+def _root(size: int, dtype: torch.dtype) -> Tensor:
+    """The root of ``size``; torch would make a tensor of a plain number again at each call.
+
+    Divides a 16-bit type in float32, and rounds once, as a plain number does.
+    """
+    return torch.tensor(size**0.5, dtype=torch.promote_types(dtype, torch.float32))
 
 
 @operation("conv", tensors="x weight bias", accumulates=True)
