@@ -2,6 +2,8 @@
 
 import signal
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -21,3 +23,16 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Let `-n` share the items by work stealing, since their lengths differ widely."""
     if config.getoption("numprocesses", None) and config.getoption("dist", None) == "no":
         config.option.dist = "worksteal"
+
+
+@pytest.fixture
+def count_checks(record_property: Callable[[str, object], None]) -> Callable[[Any], None]:
+    """Let the plugin count the checks of a ``TargetResult`` in its summary of the run."""
+
+    def count(result: Any) -> None:
+        record_property("equivalence.checks", result.shares.checks)
+        record_property("equivalence.vacuous", result.shares.vacuous)
+        record_property("equivalence.refused", result.shares.refused)
+        record_property("equivalence.used", max(law.used for law in result.laws))
+
+    return count

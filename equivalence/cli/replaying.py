@@ -23,7 +23,10 @@ def replay_case(
 ) -> int:
     """Judge ``case`` by ``laws`` (None: every law that speaks about it) and print what is found."""
     kind = _kind_of(target, case)
-    domain = kind.trials(target, (case.dtype,)).domain
+    if kind.domain_of is not None:
+        domain = kind.domain_of(target, case)
+    else:
+        domain = kind.trials(target, (case.dtype,)).domain
     subject = kind.subject(target, domain)
     result = TargetResult(
         target=target.name, kind=kind.name, profile=subject.profile(case.dtype).name

@@ -46,7 +46,21 @@ def try_converter(target: Target, dtypes: tuple[str, ...] | None = None) -> Tria
         for name in FORMULATIONS
     }
     calls.accepted("formulation", tiny)
-    changes: dict[str, Any] = {"dtypes": formats, "shapes": _shapes(target, calls, base)}
+    trials.domain = declared_domain(target, formats, _shapes(target, calls, base))
+    return trials
+
+
+def domain_of(target: Target, case: ConverterCase) -> ConverterDomain:
+    """The domain of one case; trying would convert each formulation first."""
+    return declared_domain(target, (case.dtype,), (case.shapes,))
+
+
+def declared_domain(
+    target: Target, formats: tuple[str, ...], shapes: tuple[str, ...]
+) -> ConverterDomain:
+    """What is declared of ``target``, in these formats and kinds of shapes."""
+    declared = target.declaration
+    changes: dict[str, Any] = {"dtypes": formats, "shapes": shapes}
     if declared.routes and "route" in target.options:
         changes["routes"] = declared.routes
     if declared.targets and "target" in target.options:
@@ -56,8 +70,7 @@ def try_converter(target: Target, dtypes: tuple[str, ...] | None = None) -> Tria
         layers = (name for name, one in FORMULATIONS.items() if one.weighed)
         changes["formulations"] = tuple(layers)
     changes["exact"] = bool(declared.exact)
-    trials.domain = ConverterDomain(**changes)
-    return trials
+    return ConverterDomain(**changes)
 
 
 def _shapes(target: Target, calls: TinyCalls, base: ConverterCase) -> tuple[str, ...]:

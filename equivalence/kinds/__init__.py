@@ -25,6 +25,8 @@ class Kind:
     case_type: the frozen dataclass of its cases; it has ``dtype`` and ``but(**changes)``.
     open: wraps a callable, its name and facts declared on the command line as a Target.
     trials: tries each feature of a target on a tiny case (dtypes None: all that make sense).
+    domain_of: (target, case) -> the domain of one case, where trying every feature costs far more
+    than the case.
     subject: what the laws of this kind take beside a case; it has a ``target``.
     strategy: cases inside a domain, as ``trials`` returned it, narrowed to one dtype.
     count: adds one drawn case to the shares of a run.
@@ -47,6 +49,7 @@ class Kind:
     subject: Callable[[Target, Any], Any]
     strategy: Callable[[Any], st.SearchStrategy[Any]]
     count: Callable[[Shares, Any], None]
+    domain_of: Callable[[Target, Any], Any] | None = None
     diagnose: Callable[[Any, str, Any, Trouble], Diagnosis] | None = None
     retold: Callable[[Any, str, Any, Sequence[Diagnosis]], Diagnosis | None] | None = None
     spare: Callable[[Any, str], Any] | None = None

@@ -9,7 +9,7 @@ from equivalence.converters.case import ConverterCase
 from equivalence.converters.diagnosis import diagnose
 from equivalence.converters.domain import without_fault
 from equivalence.converters.subject import ConverterSubject
-from equivalence.converters.trials import try_converter
+from equivalence.converters.trials import domain_of, try_converter
 from equivalence.domain import REAL_HEAD_DIMS
 from equivalence.kinds import Kind
 from equivalence.results import Shares
@@ -27,6 +27,7 @@ KIND: Final = Kind(
     case_type=ConverterCase,
     open=open_converter,
     trials=try_converter,
+    domain_of=domain_of,
     subject=ConverterSubject,
     strategy=converter_cases,
     count=_count,

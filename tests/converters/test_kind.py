@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations, product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
+from equivalence.cli.replaying import replay_case
 from equivalence.converters.case import ConverterCase
 from equivalence.converters.domain import ConverterDomain
 from equivalence.converters.formulations import FORMULATIONS
@@ -20,19 +22,21 @@ from equivalence.errors import InvalidRequest
 from equivalence.kinds import kind_named
 from equivalence.replay import case_text, parse_case
 from equivalence.request import Request
+from equivalence.results import TargetResult
 from equivalence.strategies.converters import converter_cases, covering_cases
 from tests.converters.broken import BROKEN, perfect
 
 
-def checked(function: Any, examples: int = 100) -> Any:
+def checked(function: Any, *laws: str) -> Any:
     target = kind_named("converter").open(function, function.__name__, {})
-    return check_target(target, Request(examples=examples, dtypes=("float32",)))
+    return check_target(target, Request(examples=100, dtypes=("float32",), laws=laws or None))
 
 
-def test_a_perfect_converter_holds() -> None:
+def test_a_perfect_converter_holds(count_checks: Callable[[TargetResult], None]) -> None:
     target = kind_named("converter").open(perfect, "perfect", {})
     result = check_target(target, Request(examples=150))
     assert result.held, [failure.trouble for failure in result.failures]
+    count_checks(result)
     by_name = {law.law: law for law in result.laws if law.dtype == "float32"}
     silent = [name for name, law in by_name.items() if not law.examples]
     assert silent == ["formulations-agree-to-the-bit"]  # it does not compute in float64
@@ -44,7 +48,17 @@ def test_a_perfect_converter_holds() -> None:
 @pytest.mark.parametrize("name", list(BROKEN))
 def test_a_broken_converter_is_found_and_named(name: str) -> None:
     function, diagnosis, law = BROKEN[name]
-    result = checked(function)
+    _found_and_named(checked(function, law), diagnosis, law)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_broken_converter_is_found_and_named_among_all_laws(name: str) -> None:
+    function, diagnosis, law = BROKEN[name]
+    _found_and_named(checked(function), diagnosis, law)
+
+
+def _found_and_named(result: TargetResult, diagnosis: str, law: str) -> None:
     assert result.held is False
     found = {failure.diagnosis.kind for failure in result.failures}
     assert diagnosis in found, found
@@ -87,6 +101,21 @@ def test_a_shape_is_converted_once_for_all_numbers() -> None:
         subject.outcome(case.but(**other))
     subject.outcome(case.but(formulation="broadcast"))
     assert converted == ["iOS18"] * 3 + ["iOS16"] + ["iOS18"] * 2
+
+
+def test_a_replay_converts_the_case_and_what_laws_hold_it_against(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    converted = []
+
+    def counting(module: Any, example_inputs: Any) -> Any:
+        converted.append(type(module).__name__)
+        return lambda *tensors: module(*tensors)
+
+    target = kind_named("converter").open(counting, "counting", {})
+    assert replay_case(target, ConverterCase(kv_len=3, values="normal"), None, {}) == 0
+    assert "counting holds: " in capsys.readouterr().out
+    assert converted == ["RepeatKV", "Broadcast"]
 
 
 @pytest.mark.parametrize("name", list(FORMULATIONS))
