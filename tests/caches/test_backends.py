@@ -11,14 +11,15 @@ CACHES = sorted(name for name, backend in entries().items() if backend.kind == "
 
 
 @pytest.mark.parametrize("name", CACHES)
-def test_a_cache_of_ours_keeps_every_law(name):
+def test_a_cache_of_ours_keeps_every_law(name, count_checks):
     backend = entries()[name]
     if backend.available() is not True:
         pytest.skip(str(backend.available()))
-    dtype, examples = ("bfloat16", 15) if "int8" in name else ("float32", 15)
-    request = Request(examples=examples, dtypes=(dtype,), seed=1)
+    dtype = "bfloat16" if "int8" in name else "float32"
+    request = Request(examples=10, dtypes=(dtype,), seed=1)
     result = check_target(backend.load(), request)
     assert result.held is True, [(f.law, f.case, f.trouble.text) for f in result.failures]
+    count_checks(result)
     summary = result.shares.summary()
     assert summary["refused"] <= 0.15
     assert summary["vacuous"] <= 0.2
@@ -27,9 +28,9 @@ def test_a_cache_of_ours_keeps_every_law(name):
 @pytest.mark.parametrize("name", ["cache.int8_per_head", "cache.int8_per_channel"])
 def test_the_quantised_bound_is_used_and_never_exceeded(name):
     laws = ("cache-agrees-with-float64",)
-    request = Request(examples=120, dtypes=("float32",), laws=laws)
+    request = Request(examples=80, dtypes=("float32",), laws=laws)
     result = check_target(entries()[name].load(), request)
     (law,) = result.laws
     assert law.held is True
     assert 0.4 < law.used <= 1.0
-    assert law.examples >= 80
+    assert law.examples >= 50

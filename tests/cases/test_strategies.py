@@ -21,7 +21,7 @@ RICH = Domain(
     head_orders=("grouped", "interleaved"), softcap=True, sinks=True, alibi=True, kv_lengths=True,
     long_context=True, kv_len=(0, 64),
 )  # fmt: skip
-DRAWS = 2000
+DRAWS = 1500
 
 
 def drawn(domain, seed, examples=DRAWS):
@@ -32,7 +32,7 @@ def drawn(domain, seed, examples=DRAWS):
 
 @pytest.fixture(scope="module")
 def rich():
-    return [case for seed in range(2) for case in drawn(RICH, seed)]
+    return drawn(RICH, 0)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])

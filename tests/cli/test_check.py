@@ -89,9 +89,9 @@ def test_the_same_seed_finds_the_same(run: Run) -> None:
     assert run(*arguments).out != run(*arguments[:-1], "6").out
 
 
-def test_json_to_stdout_is_all_that_stdout_gets(spawn: Run) -> None:
+def test_json_to_stdout_is_all_that_stdout_gets(run: Run) -> None:
     asked = ("--examples", "3", "--dtype", "float32", *AGREES)
-    finished = spawn("check", "kernels.py:chatty", "torch.sdpa", *asked, "--json", "-")
+    finished = run("check", "kernels.py:chatty", "torch.sdpa", *asked, "--json", "-")
     assert finished.code == 0, finished.err
     report = from_json(finished.out)
     assert [target.target for target in report.targets] == ["kernels.py:chatty", "torch.sdpa"]

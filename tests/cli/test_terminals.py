@@ -66,7 +66,7 @@ def test_a_dumb_terminal_gets_plain_text(folder: Path) -> None:
 
 def test_no_color_is_honoured_and_tables_fit_80_columns(folder: Path) -> None:
     _, shown = on_terminal(
-        "check", "torch.repeat_interleave", "torch.sdpa", "--examples", "3", "--dtype", "float32",
+        "check", "torch.repeat_interleave", "torch.sdpa", *QUICK, "--law", "causality",
         NO_COLOR="1",
     )  # fmt: skip
     assert "\x1b[3" not in shown

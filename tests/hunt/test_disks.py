@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from equivalence.report.json import from_json
+from tests.commands import Run
 
 Start = Callable[..., subprocess.Popen[str]]
 CHECK = (
@@ -21,12 +22,12 @@ needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /
 
 
 @needs_full
-def test_a_report_to_a_full_device_is_told_in_one_line(start: Start) -> None:
-    process = start(*CHECK, "--json", "/dev/full")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert err == "equivalence: --json /dev/full cannot be written: no space left on device\n"
-    assert "kernels.py:interleaved does not hold" in out  # what was found is not lost
+def test_a_report_to_a_full_device_is_told_in_one_line(run: Run) -> None:
+    finished = run(*CHECK, "--json", "/dev/full")
+    assert finished.code == 2
+    said = "--json /dev/full cannot be written: no space left on device"
+    assert finished.err == f"equivalence: {said}\n"
+    assert "kernels.py:interleaved does not hold" in finished.out  # what was found is not lost
 
 
 @needs_full
@@ -39,6 +40,7 @@ def test_an_output_that_does_not_fit_is_told_in_one_line(start: Start) -> None:
     assert err == "equivalence: the output cannot be written: no space left on device\n"
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_the_old_report(start: Start, folder: Path) -> None:
     (folder / "report.json").write_text("the old one")
 

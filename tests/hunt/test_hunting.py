@@ -133,6 +133,7 @@ def test_failing_cases_are_shared_by_the_command(run: Run, folder: Path) -> None
     assert "ends before its end of line" in finished.out
 
 
+@pytest.mark.slow  # tests/cli/test_terminals.py has one that is not
 def test_ctrl_c_stops_with_what_is_known(
     start: Callable[..., subprocess.Popen[str]], folder: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_profiles_of_the_command(run: Run, folder: Path) -> None:
     assert hypothesis.settings().max_examples == before
 
 
+@pytest.mark.slow
 def test_nightly_alone_draws_long_contexts(run: Run, folder: Path) -> None:
     (folder / "far.py").write_text(
         "from kernels import right\n"

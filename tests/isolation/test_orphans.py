@@ -90,6 +90,7 @@ def test_killing_the_parent_of_a_spawned_worker_kills_it():
         assert gone(others)
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_quiet_and_leaves_nothing():
     process, others = started(f"""
         target = open_target("{HERE}/kernels.py:loops")

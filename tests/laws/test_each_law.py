@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import broken
@@ -12,6 +13,7 @@ from equivalence.case import AttentionCase
 from equivalence.domain import Domain
 from equivalence.engine import Request, check_target
 from equivalence.laws import LAWS, all_laws
+from equivalence.results import TargetResult
 from equivalence.subject import Subject
 
 EXAMPLES = 28
@@ -95,7 +97,7 @@ def test_law_catches_its_broken_kernel(law: str) -> None:
 @pytest.mark.parametrize("law", ALONE)
 def test_only_this_law_sees_the_fault(law: str) -> None:
     kernel, dtype, _ = CAUGHT[law]
-    result = check(kernel, dtype, shrink=False)
+    result = check(kernel, dtype, examples=16, shrink=False)
     assert {found.law for found in result.laws if found.held is False} <= {
         law,
         *({"split-merge"} if law == "log-sum-exp" else ()),
@@ -107,10 +109,13 @@ def test_only_this_law_sees_the_fault(law: str) -> None:
 @pytest.mark.parametrize(
     ("kernel", "dtype"), [("right", "float32"), ("right", "bfloat16"), ("right_lse", "float16")]
 )
-def test_right_kernel_keeps_every_law(kernel: str, dtype: str) -> None:
+def test_right_kernel_keeps_every_law(
+    kernel: str, dtype: str, count_checks: Callable[[TargetResult], None]
+) -> None:
     result = check(kernel, dtype, examples=12)  # tests/backends/test_laws.py has many more
     assert [f.trouble for f in result.failures] == []
     assert result.held is True
+    count_checks(result)
     judged = {found.law for found in result.laws if found.held}
     only_declared = {"log-sum-exp", "split-merge", "hidden-nan-is-ignored"}
     only_gradients = {"gradients-agree", "group-gradients-sum"}
@@ -137,5 +142,5 @@ def test_adapting_twice_changes_nothing(law: str) -> None:
 
     from equivalence.strategies.attention import attention_cases
 
-    explore(attention_cases(domain), visit, examples=200, seed=1)
-    assert adapted > 50
+    explore(attention_cases(domain), visit, examples=100, seed=1)
+    assert adapted > 25

@@ -30,12 +30,13 @@ def test_nine_formulations_are_registered():
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_law_holds(name, dtype):
+def test_every_law_holds(name, dtype, count_checks):
     target = target_named(name)
     if dtype not in target.declaration.dtypes:
         dtype = "float32"
     result = check_target(target, Request(examples=6, dtypes=(dtype,)))
     assert result.held, result.failures
+    count_checks(result)
     judged = {law.law for law in result.laws if law.held}
     assert {"mla-agrees-with-float64", "mla-steps-equal-full-causal", "mla-causality"} <= judged
     if dtype == "float64":

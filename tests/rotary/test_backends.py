@@ -39,10 +39,11 @@ def test_all_of_them_are_listed():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_holds(name):
-    result = check_target(loaded(name), Request(examples=12))
+def test_it_holds(name, count_checks):
+    result = check_target(loaded(name), Request(examples=10))
     assert not result.trouble
     assert result.held is True, [(f.law, f.case, f.trouble.text) for f in result.failures]
+    count_checks(result)
     refused = {"rotary_dim", "attention_factor"} if "transformers" in name else set()
     assert set(result.not_exercised) <= refused
     assert result.shares.vacuous <= 0.05 * result.shares.checks

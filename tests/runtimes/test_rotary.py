@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from equivalence.engine import check_target
 from equivalence.kinds import kind_named
 from equivalence.request import Request
+from equivalence.results import TargetResult
 from equivalence.rope.case import RotaryCase
 
 from .judging import loaded
@@ -15,11 +18,12 @@ PAIRINGS = {"mlx.rope_half": "half", "mlx.rope_interleaved": "interleaved"}
 
 
 @pytest.mark.parametrize("name", PAIRINGS)
-def test_every_law_holds(name: str) -> None:
+def test_every_law_holds(name: str, count_checks: Callable[[TargetResult], None]) -> None:
     result = check_target(loaded(name), Request(dtypes=("float32", "float16"), examples=6))
     assert [(f.law, f.case, f.trouble.text) for f in result.failures] == []
     assert result.held is True
     assert result.shares.checks > 50
+    count_checks(result)
 
 
 @pytest.mark.parametrize("name", PAIRINGS)

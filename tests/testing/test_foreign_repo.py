@@ -66,6 +66,7 @@ def run(folder: Path, repeat: str, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow  # three interpreters that import torch
 def test_right_kernel_passes_under_xdist(foreign: Path) -> None:
     result = run(foreign, "repeat_interleave(group, 1)", "-n", "2")
     assert result.returncode == 0, result.stdout
