@@ -19,6 +19,9 @@ from equivalence.isolation.supervise import Ended, Limits, Pace, exchange, tail_
 from equivalence.outcome import Outcome
 
 
+REMEMBERED: Final = 64  # answers of supports()
+
+
 class _Holder:
     """Holds the worker, apart from the target: it can be killed once the target is forgotten."""
 
@@ -62,6 +65,7 @@ class IsolatedTarget:
         self._held = _Holder()
         self._resident = 0
         self._excludes = False
+        self._supported: dict[Any, bool | str] = {}
         self._declaration = Declaration()
         self._options: dict[str, str] = {}
         self.unknown_parameters: list[str] = []
@@ -110,7 +114,7 @@ class IsolatedTarget:
         return outcome
 
     def supports(self, case: Any) -> bool | str:
-        """True, or the reason why the author excludes ``case``.
+        """True, or the reason why the author excludes ``case``; the laws of one case ask once.
 
         Raises InvalidRequest where the author's function fails.
         """
@@ -118,6 +122,13 @@ class IsolatedTarget:
             return self._supports(case)
         if not self._excludes or self._failure is not None:
             return True
+        if case not in self._supported:
+            if len(self._supported) >= REMEMBERED:
+                self._supported.clear()
+            self._supported[case] = self._asked(case)
+        return self._supported[case]
+
+    def _asked(self, case: Any) -> bool | str:
         try:
             self._running()
             answer = self._exchanged(wire.Ask(case=wire.packed(case)), self._pace.seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,8 @@ from equivalence.isolation.channel import HEADER
 ARRAY: Final = 1
 RECORD: Final = 2
 PACKAGE: Final = "equivalence"
+# What stays as it is, and is most of what is asked about.
+ATOMS: Final = frozenset((type(None), bool, int, float, str, np.ndarray))
 
 # Inputs -> the fields that a kernel is given rounded to ``inputs.dtype``. They cross in that
 # dtype: the kernel gets the same bits, and they are a quarter of the bytes of their float64
@@ -87,21 +90,30 @@ Message = Open | Ready | Call | Answer | Ask | Said | Refuse
 
 def packed(value: Any) -> Any:
     """``value`` with its dataclasses as records; msgpack alone would forget their class."""
-    if is_dataclass(value) and not isinstance(value, type):
-        cls = type(value)
-        if cls.__module__.partition(".")[0] != PACKAGE:
-            raise InvalidRequest(f"a {cls.__name__} cannot be sent to a worker process")
-        given = {
-            f.name: packed(getattr(value, f.name))
-            for f in fields(value)
-            if getattr(value, f.name) is not f.default
-        }
-        return msgspec.msgpack.Ext(RECORD, _encoder.encode((cls.__module__, cls.__name__, given)))
+    cls = type(value)
+    if cls in ATOMS:
+        return value
     if isinstance(value, tuple | list):
         return [packed(item) for item in value]
     if isinstance(value, dict):
         return {name: packed(item) for name, item in value.items()}
-    return value
+    defaults = _defaults(cls)
+    if defaults is None:
+        return value
+    if cls.__module__.partition(".")[0] != PACKAGE:
+        raise InvalidRequest(f"a {cls.__name__} cannot be sent to a worker process")
+    given = {}
+    for name, default in defaults:
+        part = getattr(value, name)
+        if part is not default:
+            given[name] = packed(part)
+    return msgspec.msgpack.Ext(RECORD, _encoder.encode((cls.__module__, cls.__name__, given)))
+
+
+@cache
+def _defaults(cls: type) -> tuple[tuple[str, Any], ...] | None:
+    """The fields of a dataclass with their defaults; None for any other class."""
+    return tuple((f.name, f.default) for f in fields(cls)) if is_dataclass(cls) else None
 
 
 def _encoded(value: Any) -> Any:
@@ -117,11 +129,7 @@ def _encoded(value: Any) -> Any:
 def _decoded(code: int, payload: memoryview) -> Any:
     if code == RECORD:
         module, name, given = _anything.decode(payload)
-        if module.partition(".")[0] != PACKAGE:
-            raise ValueError(f"{module} is not a module of this package")
-        cls = getattr(importlib.import_module(module), name)
-        if not (isinstance(cls, type) and is_dataclass(cls)):
-            raise ValueError(f"{module}:{name} is not a dataclass")
+        cls = _record_named(module, name)
         return cls(**{field: frozen(value) for field, value in given.items()})
     if code != ARRAY:
         raise ValueError(f"unknown extension {code}")
@@ -130,6 +138,16 @@ def _decoded(code: int, payload: memoryview) -> Any:
     dtype, shape = msgspec.msgpack.decode(payload[HEADER.size : start])
     # Copied: aligned, writable, and free of the message.
     return np.frombuffer(payload[start:], _dtype_named(dtype)).reshape(shape).copy()
+
+
+@cache
+def _record_named(module: str, name: str) -> Any:
+    if module.partition(".")[0] != PACKAGE:
+        raise ValueError(f"{module} is not a module of this package")
+    cls = getattr(importlib.import_module(module), name)
+    if not (isinstance(cls, type) and is_dataclass(cls)):
+        raise ValueError(f"{module}:{name} is not a dataclass")
+    return cls
 
 
 def frozen(value: Any) -> Any:

@@ -25,7 +25,7 @@ torch.set_num_threads(1)
 
 NAMES = [b.name for b in registry.OURS if b.name.partition(".")[0] in ("torch", "numpy")]
 SDPA = "torch.nn.functional:scaled_dot_product_attention"
-SEEDS = range(70_000, 70_080)
+SEEDS = range(70_000, 70_040)
 
 
 @cache
@@ -59,7 +59,7 @@ def cases_for(target, dtype, seeds=SEEDS):
 def test_the_output_is_within_the_bound(name, dtype):
     target = target_named(name)
     cases = cases_for(target, dtype)
-    assert len(cases) >= 20
+    assert len(cases) >= 10
     for case in cases:
         inputs, exact = attention_inputs(case), exact_of(case)
         outcome = target.call(inputs)

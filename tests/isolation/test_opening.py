@@ -43,6 +43,9 @@ def test_a_file_is_isolated_with_its_declaration_and_facts():
     assert target.supports(AttentionCase(head_dim=64)) == "head_dim above 63"
     target.close()
     assert target.supports(AttentionCase(head_dim=64)) == "head_dim above 63"
+    assert target.pid is None, "what was answered is not asked again"
+    assert target.supports(AttentionCase(head_dim=65)) == "head_dim above 63"
+    assert target.pid is not None
     target.close()
 
 
