@@ -18,7 +18,6 @@ from equivalence.isolation.spawning import DEFAULT_METHOD, Method, Worker, start
 from equivalence.isolation.supervise import Ended, Limits, Pace, exchange, tail_of
 from equivalence.outcome import Outcome
 
-
 REMEMBERED: Final = 64  # answers of supports()
 
 

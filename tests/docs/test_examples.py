@@ -34,6 +34,7 @@ def test_every_example_is_known_here():
     assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == known
 
 
+@pytest.mark.slow
 def test_error_against_context_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     script = str(EXAMPLES / "error_against_context.py")

@@ -62,7 +62,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def check(kernel: Any, **request: Any) -> TargetResult:
     target = LocalTarget.of(kernel, name="kernel")
-    return check_target(target, Request(**{"examples": 40, "dtypes": ("float32",), **request}))
+    return check_target(target, Request(**{"examples": 15, "dtypes": ("float32",), **request}))
 
 
 def test_the_options_of_a_module_are_those_of_its_forward() -> None:

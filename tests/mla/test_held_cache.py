@@ -1,12 +1,11 @@
 """What a user's kernel says that its cache holds is judged, in a worker process as in this one."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from equivalence import cli
 from equivalence.engine import Request, check_target
 from equivalence.isolation.target import IsolatedTarget
 
@@ -27,14 +26,11 @@ def test_a_kernel_in_a_worker_is_judged_by_what_it_holds(name, held):
     assert {f.diagnosis.kind for f in result.failures} == (set() if held else {"materialisation"})
 
 
-def test_expanded_heads_are_found_from_the_command_line():
-    command = ["-m", "equivalence", "check", f"{KERNELS}:expands_heads", "--kind", "mla"]
+def test_expanded_heads_are_found_from_the_command_line(capfd):
+    command = ["check", f"{KERNELS}:expands_heads", "--kind", "mla"]
     options = ["--law", LAW, "--dtype", "float32", "--examples", "3", "--json", "-"]
-    finished = subprocess.run(
-        [sys.executable, *command, *options], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 1, finished.stderr
-    (target,) = json.loads(finished.stdout)["targets"]
+    assert cli.run([*command, *options]) == 1
+    (target,) = json.loads(capfd.readouterr().out)["targets"]
     (law,) = [law for law in target["laws"] if law["name"] == LAW]
     assert law["held"] is False
     assert law["diagnosis"]["kind"] == "materialisation"
