@@ -90,7 +90,7 @@ Message = Open | Ready | Call | Answer | Ask | Said | Refuse
 
 def packed(value: Any) -> Any:
     """``value`` with its dataclasses as records; msgpack alone would forget their class."""
-    cls = type(value)
+    cls: Any = type(value)
     if cls in ATOMS:
         return value
     if isinstance(value, tuple | list):
