@@ -38,6 +38,8 @@ PLACES: Final = (
     ("torch_repeat_kv", "torch_masking"),
     ("torch_flex_attention", "torch_flex_attention"),
 )
+# What the other modules call "attention".
+FUNCTIONS: Final = {"torch_sdpa_gqa_flash": "flash"}
 QUICKEST: Final = ("agrees-with-float64", "masked-rows")
 STAGES: Final = (QUICKEST, None)
 MOST_TOLD: Final = 3  # features of one mutant
@@ -198,6 +200,11 @@ def loaded(mutant: Mutant) -> ModuleType:
             del sys.modules[full]
 
 
+def kernel_of(module: ModuleType, backend: str) -> Any:
+    """The kernel of a backend; its module may import another one by the usual name."""
+    return getattr(module, FUNCTIONS.get(backend, "attention"))
+
+
 def killed_by(
     mutant: Mutant, seed: int, stages: Sequence[tuple[str, ...] | None] = STAGES
 ) -> str | None:
@@ -216,7 +223,7 @@ def verdict_on(
         module = loaded(mutant)
     except Exception as error:  # whatever a changed line raises as it is read
         return f"load: {type(error).__name__}", []
-    target = LocalTarget.of(module.attention, name=mutant.name)
+    target = LocalTarget.of(kernel_of(module, mutant.backend), name=mutant.name)
     refused: set[str] = set()
     for laws in stages:
         try:
@@ -240,7 +247,7 @@ def _checked(target: LocalTarget, laws: tuple[str, ...] | None, seed: int) -> Ta
 def _refused_by(backend: str) -> frozenset[str]:
     """What a check lists as not exercised of the backend as it stands."""
     module = importlib.import_module(PACKAGE + backend)
-    result = _checked(LocalTarget.of(module.attention, name=backend), QUICKEST, 0)
+    result = _checked(LocalTarget.of(kernel_of(module, backend), name=backend), QUICKEST, 0)
     return frozenset(result.not_exercised)
 
 

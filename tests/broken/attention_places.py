@@ -144,6 +144,14 @@ CAUSAL_AND_WINDOWS = (
         diagnoses=("window",),
     ),
     Broken(
+        name="window_left_of_0_read_as_none",
+        kernel=broken(
+            sides=lambda right, at: right if at.given["window"] else (right[0] or -1, right[1])
+        ),
+        smallest=Case(kv_len=2, window=(0, 0), values="steps"),
+        diagnoses=("window",),
+    ),
+    Broken(
         name="window_wrong_where_the_tile_ends",
         kernel=broken(from_left=lambda right, at: right | ((at.diagonal - at.left) % 32 == 0)),
         smallest=Case(kv_len=33, window=1, values="steps"),

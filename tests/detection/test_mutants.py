@@ -7,8 +7,10 @@ import sys
 
 from benchmarks.mutant_lines import mutant_lines
 from benchmarks.source_mutants import (
+    PACKAGE,
     PLACES,
     QUICKEST,
+    kernel_of,
     killed_by,
     loaded,
     mutants,
@@ -57,6 +59,12 @@ def test_a_changed_module_is_seen_by_its_backend_alone():
     assert sys.modules.get(name) is before
     if before is not None:
         assert backend.softcapped is not before.softcapped
+
+
+def test_the_kernel_that_is_judged_is_that_of_the_changed_module():
+    for backend, module in PLACES:
+        changed = loaded(next(mutants(backend, module, source_of(module))))
+        assert kernel_of(changed, backend).__module__ == PACKAGE + backend
 
 
 def test_a_survivor_that_raises_says_what_it_refuses():
