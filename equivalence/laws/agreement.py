@@ -184,15 +184,16 @@ def log_sum_exp(case: AttentionCase, subject: Subject) -> Verdict:
     if worst <= 1:
         return Verdict(status="held", used=worst)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(used)), used.shape))
+    what = " of a row that sees no key" if empty[index] else ""
     return broken(
         Trouble(
             kind="lse",
-            text=f"the log-sum-exp is wrong at lse{list(index)}",
+            text=f"the log-sum-exp{what} is wrong at lse{list(index)}",
             index=index,
             got=float(outcome.lse[index]),
             expected=float(expected[index]),
-            error=float(error[index]),
-            allowed=float(allowed[index]),
+            error=None if empty[index] else float(error[index]),
+            allowed=None if empty[index] else float(allowed[index]),
             used=worst,
             outside=int((used > 1).sum()),
             total=used.size,

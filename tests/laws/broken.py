@@ -99,6 +99,13 @@ def right_lse(query: Tensor, key: Tensor, value: Tensor, options: Options) -> An
     return eager(query, key, value, **options)
 
 
+@declare(lse="natural", masked_rows="zeros")
+@with_options
+def lse_of_nothing_is_zero(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Any:
+    output, lse = eager(query, key, value, **options)
+    return output, lse.masked_fill(lse == -torch.inf, 0.0)
+
+
 @with_options
 def tiles_heads(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Tensor:
     group = query.shape[1] // key.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,17 @@ def test_hull_is_left_where_the_bound_is_loose() -> None:
         subject = Subject(target, Domain())
         assert LAWS["agrees-with-float64"].check(case, subject).status != "broken"
         assert LAWS["within-hull"].check(case, subject).status == status
+
+
+def test_a_log_sum_exp_of_nothing_is_told_without_a_bound() -> None:
+    """-inf is not approached: there is no error to state, and none that is allowed."""
+    case = AttentionCase(q_len=2, causal="lower_right")
+    target = LocalTarget.of(broken.lse_of_nothing_is_zero, name="it")
+    trouble = LAWS["log-sum-exp"].check(case, Subject(target, Domain())).trouble
+    assert trouble is not None
+    assert trouble.text == "the log-sum-exp of a row that sees no key is wrong at lse[0, 0, 0]"
+    assert (trouble.got, trouble.expected) == (0.0, -math.inf)
+    assert (trouble.error, trouble.allowed) == (None, None)
 
 
 @pytest.mark.parametrize("law", CAUGHT)
