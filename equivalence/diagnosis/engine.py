@@ -23,7 +23,7 @@ from equivalence.diagnosis.numbers import (
 )
 from equivalence.diagnosis.table import suspects
 from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, SECONDARY, direct, options_of
-from equivalence.diagnosis.variants import variants
+from equivalence.diagnosis.variants import variants, with_other_heads
 from equivalence.domain import Domain
 from equivalence.inputs import attention_inputs
 from equivalence.outcome import Target
@@ -107,7 +107,7 @@ def _investigated(
     if verdict is not None:
         return verdict
     return (
-        judged(seen, right=right)
+        judged(seen, right=right, elsewhere=lambda: _of_other_heads(target, case, domain))
         or fitted_factor(seen)
         or loose_precision(seen, strict=True)
         or guilty_option(target, seen)
@@ -135,12 +135,17 @@ class Standing:
 
 
 def judged(
-    seen: list[Sight], kind: str | None = None, *, right: Sequence[Sight] = ()
+    seen: list[Sight],
+    kind: str | None = None,
+    *,
+    right: Sequence[Sight] = (),
+    elsewhere: Callable[[], Sequence[Sight]] = tuple,
 ) -> Diagnosis | None:
     """The best standing suspect (of one kind); None where more refutes than confirms it.
 
     Of those that explain as much of what was ``seen``, one that agrees with the ``right`` calls as
-    well; but a mistake on one path only, told in general words, need not.
+    well; but a mistake on one path only, told in general words, need not. ``elsewhere`` makes right
+    calls of other heads, before another map of them is advised.
     """
     standings = []
     for suspect in suspects(seen[0]):
@@ -168,7 +173,16 @@ def judged(
             replace(s, denied=sum(foretells_a_fault(s.suspect, one) for one in right)) for s in best
         ]
     suspect = min(best, key=lambda s: (s.denied, s.suspect.cost)).suspect
+    if suspect.kind == "head-mapping" and suspect.declare:
+        right = [*right, *elsewhere()]
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{_advice(suspect, right)}")
+
+
+def _of_other_heads(target: Target, case: AttentionCase, domain: Domain) -> list[Sight]:
+    """The calls of a few other head layouts that came back right."""
+    cases = [one for one in with_other_heads(case, domain) if target.supports(one) is True]
+    sights = [look(target, one) for one in cases]
+    return [one for one in sights if one is not None and not one.wrong.any()]
 
 
 def _advice(suspect: Suspect, right: Sequence[Sight]) -> str:

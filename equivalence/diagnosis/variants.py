@@ -1,16 +1,19 @@
-"""Larger and re-seeded versions of a counterexample, on which a suspect has to hold as well."""
+"""Other versions of a counterexample, on which a suspect has to hold as well."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
 from equivalence.errors import InvalidRequest
+
+LAYOUTS: Final = ((2, 2), (3, 2), (2, 4), (4, 3))  # (num_kv_heads, group_size)
 
 
 def variants(case: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
@@ -79,3 +82,21 @@ def _larger(case: AttentionCase, domain: Domain, *, heads: bool) -> dict[str, An
     if case.plants:
         change["plants"] = case.plants
     return change
+
+
+def with_other_heads(case: AttentionCase, domain: Domain) -> list[AttentionCase]:
+    """The case with a few other numbers of heads that the domain has, all of them grouped."""
+    low, high = domain.num_kv_heads
+    least, most = domain.group_size
+    layouts = [(kv, group) for kv, group in LAYOUTS if low <= kv <= high and least <= group <= most]
+    if domain.head_layouts is not None:
+        layouts = [(kv, group) for kv, group, _ in domain.head_layouts if min(kv, group) > 1]
+    if not isinstance(case.head_order, str):
+        return []
+    found = []
+    for kv, group in layouts[: len(LAYOUTS)]:
+        with contextlib.suppress(InvalidRequest):
+            found.append(
+                case.but(num_kv_heads=kv, group_size=group, values="normal", seed=case.seed + 111)
+            )
+    return found

@@ -30,6 +30,36 @@ def upper_left(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool = F
     return attend(query, key, value, 0 if is_causal else None)
 
 
+def interleaved(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Query head h reads key/value head h % num_kv_heads."""
+    group = query.shape[1] // key.shape[1]
+    return attend(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1), None)
+
+
+def of_two_heads(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """So where there are two key/value heads."""
+    return (interleaved if key.shape[1] == 2 else upper_left)(query, key, value)
+
+
+def of_many_heads(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """So above six query heads."""
+    return (interleaved if query.shape[1] > 6 else upper_left)(query, key, value)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "advice"),
+    [
+        (interleaved, "; if that is meant: --declare head_order=interleaved"),
+        (of_two_heads, ", but in some calls only: others are right as they should be"),
+        (of_many_heads, ", but in some calls only: others are right as they should be"),
+    ],
+)
+def test_another_map_of_heads_is_advised_where_all_calls_have_it(kernel, advice):
+    asked = Request(examples=30, dtypes=("float32",), laws=("agrees-with-float64",))
+    (failure,) = check_target(LocalTarget.of(kernel, name="kernel"), asked).failures
+    assert failure.diagnosis.text.endswith(f"the map is interleaved (h % num_kv_heads){advice}")
+
+
 @pytest.mark.parametrize(
     ("kernel", "advice"),
     [
