@@ -27,7 +27,6 @@ from equivalence.converters.inputs import arguments, module_of
 from equivalence.coreml import conversion
 from equivalence.coreml.converted import Converted, convert
 from equivalence.coreml.quiet import coremltools
-from equivalence.coreml.self_checks import nothing_checked_twice
 
 SIZES = {"num_kv_heads": 2, "group_size": 3, "head_dim": 16, "values": "normal"}
 
@@ -101,7 +100,7 @@ def conversions(route: str, count: int) -> tuple[dict[str, float], dict[str, flo
     """Seconds a fresh shape by part: torch's, coremltools', and ours, the evaluator among it.
 
     Those of the fastest of three rounds of ``count`` shapes that were never converted before; then
-    the same with all that coremltools checks by itself (``equivalence.coreml.self_checks``).
+    the same with all that coremltools does by itself (``equivalence.coreml.conversion.sparing``).
     """
     for name in NAMES:
         case = case_of(name, 3, "float16")
@@ -109,7 +108,7 @@ def conversions(route: str, count: int) -> tuple[dict[str, float], dict[str, flo
     fastest_of: list[dict[str, float]] = [{"ours": math.inf}, {"ours": math.inf}]
     lengths = itertools.count(4)
     for turn in range(6):
-        with checking_as((nothing_checked_twice, nullcontext)[turn % 2]):
+        with spared_as((conversion.sparing, nullcontext)[turn % 2]):
             spent = _round(route, count, lengths)
         fastest_of[turn % 2] = min(fastest_of[turn % 2], spent, key=lambda p: sum(p.values()))
     first, second = ({k: v / count for k, v in parts.items()} for parts in fastest_of)
@@ -117,14 +116,14 @@ def conversions(route: str, count: int) -> tuple[dict[str, float], dict[str, flo
 
 
 @contextmanager
-def checking_as(how: Any) -> Iterator[None]:
-    """Conversions check their programs as ``how`` says."""
-    original = conversion.nothing_checked_twice
-    conversion.nothing_checked_twice = how
+def spared_as(how: Any) -> Iterator[None]:
+    """Conversions spare what ``how`` says."""
+    original = conversion.sparing
+    conversion.sparing = how
     try:
         yield
     finally:
-        conversion.nothing_checked_twice = original
+        conversion.sparing = original
 
 
 def _round(route: str, count: int, lengths: Iterator[int]) -> dict[str, float]:
@@ -151,7 +150,7 @@ def main() -> None:
         inside = parts["milinternal"] + parts["ours"]
         print(f"        {1 / inside:.1f} a second from what torch made to what can be called")
         whole = 1 / sum(unspared.values())
-        print(f"        {whole:.1f} fresh shapes a second with every check of coremltools")
+        print(f"        {whole:.1f} fresh shapes a second with nothing of coremltools spared")
     print(f"\n{'formulation':20}{'dtype':9}{'eager us':>9}{'graph us':>9}{'ratio':>7}")
     for name, about in FORMULATIONS.items():
         if about.family == "cache" and name != "cache_read_only":

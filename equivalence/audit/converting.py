@@ -13,9 +13,8 @@ from equivalence.audit.packages import ONNX, open_package
 from equivalence.audit.read_mil import read_mil
 from equivalence.audit.read_onnx import is_onnx, open_onnx, read_onnx
 from equivalence.audit.recipes import Recipe
-from equivalence.coreml.conversion import conversion_noise_kept
+from equivalence.coreml.conversion import conversion_noise_kept, sparing
 from equivalence.coreml.quiet import coremltools
-from equivalence.coreml.self_checks import nothing_checked_twice
 from equivalence.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _convert(module: torch.nn.Module, example: Sequence[torch.Tensor], recipe: R
         ]
     # Torch's own float16 products on a CPU are slow, and a trace only needs their shapes.
     wide = tuple(t if not t.is_floating_point() else _float32(t) for t in example)
-    with conversion_noise_kept(), nothing_checked_twice(), torch.no_grad():
+    with conversion_noise_kept(), sparing(), torch.no_grad():
         module = module.float()
         if recipe.route == "trace":
             source: Any = torch.jit.trace(module, wide, check_trace=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
@@ -35,7 +35,7 @@ def exported(
         }
     # Where it fails it prints the whole graph as well as raising.
     said = io.StringIO()
-    with torch.no_grad(), redirect_stderr(said), redirect_stdout(said):
+    with torch.no_grad(), redirect_stderr(said), redirect_stdout(said), _compiled_when_run():
         return torch.export.export(module, tuple(example), dynamic_shapes=shapes)
 
 
@@ -49,17 +49,26 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     from torch.export import exported_program as place
 
     called = _kept_operators(program)
-    made: torch.export.ExportedProgram
-    if called is None or not hasattr(place, COLLECTED):
-        made = program.run_decompositions({})
-        return made
-    every = getattr(place, COLLECTED)
-    setattr(place, COLLECTED, lambda: set(called))
+    every = getattr(place, COLLECTED, None)
+    if called is not None and every is not None:
+        setattr(place, COLLECTED, lambda: set(called))
     try:
-        made = program.run_decompositions({})
+        with _compiled_when_run():
+            made: torch.export.ExportedProgram = program.run_decompositions({})
     finally:
-        setattr(place, COLLECTED, every)
+        if every is not None:
+            setattr(place, COLLECTED, every)
     return made
+
+
+def _compiled_when_run() -> AbstractContextManager[None]:
+    """Inside the block, torch writes no Python for the graphs on its way that are never run."""
+    try:
+        from torch.fx._lazy_graph_module import _use_lazy_graph_module
+    except ImportError:
+        return nullcontext()
+    lazily: AbstractContextManager[None] = _use_lazy_graph_module(True)
+    return lazily
 
 
 def _kept_operators(program: torch.export.ExportedProgram) -> set[Any] | None:
