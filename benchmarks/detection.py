@@ -13,7 +13,8 @@ to plain comparison rules (``benchmarks.comparison_rules``), ``floor`` looks for
 planted error that is still seen (``benchmarks.detection_floor``), ``mutants`` changes single
 operators and constants of right backends (``benchmarks.source_mutants``). Each writes its rows to
 docs/evidence/data/detection.json as it goes, and what stands there already is not run again;
-``--fresh`` forgets it first. ``docs/generate.py`` makes docs/evidence/detection.md of that file.
+``--fresh`` forgets it first, ``--every 6`` searches a sample of the kernels.
+``docs/generate.py`` makes docs/evidence/detection.md of that file.
 """
 
 from __future__ import annotations
@@ -56,12 +57,18 @@ def row_of(judged: Judged, laws: str) -> dict[str, Any]:
 
 def search(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
     """Check each kernel in each dtype in which it must be seen."""
+    sample = {"every": asked.every} if asked.every > 1 else {}
     rows = part_of(
-        record, PART_OF[asked.set], seed=asked.seed, laws=asked.laws, dtypes=asked.dtype or []
+        record,
+        PART_OF[asked.set],
+        seed=asked.seed,
+        laws=asked.laws,
+        dtypes=asked.dtype or [],
+        **sample,
     )
     done = {(row["kernel"], row["dtype"], row["laws"]) for row in rows}
     for dtype in asked.dtype or DTYPES:
-        for entry in COLLECTION if asked.set == "first" else second():
+        for entry in list(COLLECTION if asked.set == "first" else second())[:: asked.every]:
             if dtype not in entry.dtypes or (entry.name, dtype, asked.laws) in done:
                 continue
             judged = judge(entry, dtype, seed=asked.seed, laws=() if asked.laws == "all" else None)
@@ -128,6 +135,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--laws", choices=("own", "all"), default="all")
     parser.add_argument("--set", choices=tuple(PART_OF), default="first")
+    parser.add_argument(
+        "--every", type=int, default=1, help="search one kernel of so many, in their order"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget this part of the record")
     parser.add_argument("--record", type=Path, default=RECORD, help="the JSON to add to")
     asked = parser.parse_args()

@@ -78,6 +78,8 @@ def made_with(part: dict[str, Any]) -> list[str]:
 def _made_with(run: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in run["packages"].items())
     dtypes = f", {' and '.join(run['dtypes'])}" if run.get("dtypes") else ""
+    if run.get("every"):
+        dtypes += f", --laws {run['laws']} on one kernel of {run['every']}"
     busy = run.get("load")
     load = f", beside others (load {busy[0]} on {busy[1]} cores)" if busy else ""
     return (

@@ -11,6 +11,16 @@ OTHER_ORDER: Final = (
     "a check gives a target the head order that it declares; the others have tests of their own"
 )
 SAME_AXIS: Final = "equivalent: of rank 4, both name the same axis"
+EXCLUDED: Final = (
+    "changes only which cases its author excludes, and a check counts those as excluded; a scale "
+    "of 0 or below is not asked for where a key is hidden"
+)
+SAME_SLICES: Final = (
+    "equivalent: the slices get another width, which changes no sum beyond rounding"
+)
+ONE_LONG: Final = "equivalent: that axis has one element"
+KEPT_WIDE: Final = "equivalent: a mask that is the same for all rows is made as large as the others"
+BY_INFINITY: Final = "equivalent here: torch.repeat_kv hides keys by -inf, as its float masks do"
 # By the name of a mutant, or its beginning: why nothing can be wrong, or is not seen.
 REASONS: Final[dict[str, str]] = {
     "torch_repeat_kv: if head_order == 'grouped'": OTHER_ORDER,
@@ -33,6 +43,31 @@ REASONS: Final[dict[str, str]] = {
     "torch_grouped_matmul: taken(": OTHER_ORDER,
     "torch_grouped_matmul: beta=0 -> beta=1": "equivalent: what it would add is zero",
     "torch_q_fold: num_heads > 1": OTHER_ORDER,
+    "torch_sdpa_gqa: case.": EXCLUDED,
+    "torch_fused_grouped: query if fold.take is None": OTHER_ORDER,
+    "torch_fused_grouped: taken(": OTHER_ORDER,
+    "torch_fused_grouped: (1, 1) -> ": KEPT_WIDE,
+    "torch_fused_grouped: 1:3 -> ": KEPT_WIDE,
+    "numpy_split_kv: if num_kv_heads < 1 or num_heads % num_kv_heads": (
+        "equivalent: head counts that do not divide index a head that is not there, and raise"
+    ),
+    "numpy_split_kv: np.float64 if query.dtype == np.float64": (
+        "more exact in float32; mutants are not checked in float64, where it is too coarse"
+    ),
+    "numpy_split_kv: reads = heads % num_kv_heads": OTHER_ORDER,
+    "numpy_split_kv: max(1, -(-kv_len // SPLITS))": SAME_SLICES,
+    "numpy_split_kv: -(-kv_len // SPLITS)": SAME_SLICES,
+    "numpy_split_kv: -kv_len // SPLITS": SAME_SLICES,
+    "numpy_split_kv: kind(1) -> kind(2)": "equivalent: it divides a sum of zero",
+    "numpy_split_kv: keys.swapaxes(-1, -2) -> keys.swapaxes(-1, 2)": SAME_AXIS,
+    "torch_masking: lengths.expand(": ONE_LONG,
+    "torch_masking: if attn_mask is not None and (is_bool or fill": BY_INFINITY,
+    "torch_masking: is_bool or fill": BY_INFINITY,
+    "torch_masking: fill != -torch.inf": BY_INFINITY,
+    "torch_masking: ~attn_mask if is_bool else attn_mask == -torch.inf -> ~attn_mask if is_bool": (
+        BY_INFINITY
+    ),
+    "torch_masking: attn_mask == -torch.inf": BY_INFINITY,
 }
 HEAD: Final = """\
 Single operators, comparisons, constants and axes changed in the bodies of right backends

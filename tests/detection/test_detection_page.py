@@ -45,6 +45,14 @@ def test_an_empty_record_says_that_nothing_was_run():
     assert not re.search(r"\d of \d", text)
 
 
+def test_a_sample_of_the_kernels_is_said_to_be_one():
+    run = ABOUT | {"laws": "all", "dtypes": ["float32"], "every": 6}
+    text = page({"search": {"about": [run], "rows": [found("one")]}})
+    assert "Seed 0, float32, --laws all on one kernel of 6, commit abc" in text
+    plain = page({"search": {"about": [ABOUT], "rows": [found("one")]}})
+    assert "one kernel of" not in plain
+
+
 def test_the_second_set_has_a_table_of_its_own():
     rows = [found("one", laws="own"), found("two", laws="own", named=False, diagnosis="window")]
     text = page({"second": {"about": [ABOUT], "rows": rows}})
