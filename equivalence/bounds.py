@@ -188,6 +188,7 @@ def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Al
         output=exact.output,
         lowest=inputs.value.min(axis=(1, 2), initial=np.inf),
         highest=inputs.value.max(axis=(1, 2), initial=-np.inf),
+        merging=merging_error(exact, profile, inputs.dtype, inputs.sinks),
     )
     allowed, furthest, natural = mixture_bound(mixture, profile, inputs.dtype)
     return Allowance(
@@ -254,6 +255,7 @@ def combination_error(
     count = exact.seen[..., None].astype(np.float64) if seen is None else np.asarray(float(seen))
     growth = gamma_array(count + profile.growth_steps(), u_a)
     off = joined(compound(n_p, u), growth, growth, gamma(1, u_a))
+    off = joined(off, *(merging_error(exact, profile, inputs.dtype, inputs.sinks) or ()))
     lost = (tau + n_p * eta) * count * tallest + count * tau
     bound = (off * tallest + lost * (1 + off)) * (1 + u_out) + u_out * tallest + eta
     return evaluated(bound, profile)
@@ -285,6 +287,30 @@ def lse_roundings(inputs: AttentionInputs, exact: Attention, profile: Profile) -
     lse = np.where(np.isfinite(exact.lse), exact.lse, 0.0)
     size = np.abs(lse) + np.log(np.maximum(exact.seen, 1)) + 2.0
     return np.asarray(growth + gamma(LSE_STEPS, u_a) * (size + growth))
+
+
+def merging_error(
+    exact: Attention, profile: Profile, dtype: str, sinks: Array | None = None
+) -> tuple[Array, Array] | None:
+    """What weighing parts of the keys by exp(lse_i - lse) is off by; each ``[B, H, Sq, 1]``.
+
+    None where the profile does no such thing. In units of sum_j p_j |v_j|: the roundings of lse_i,
+    as far as |lse_i| <= |lse|, of lse and of the exponential. In units of the largest |v_j|: what
+    |lse_i| is beyond that, and the difference, both at most -log p_j for each key j of the part;
+    and sum_j p_j (-log p_j) <= log n.
+    """
+    if not profile.merges:
+        return None
+    u_a, seen = profile.accumulate_unit(dtype), np.maximum(exact.seen, 1)
+    growth = gamma_array(exact.seen + profile.growth_steps(), u_a)
+    size = np.abs(np.where(np.isfinite(exact.lse), exact.lse, 0.0))
+    if sinks is not None:
+        size = np.maximum(size, np.abs(sinks)[None, :, None])
+        seen = seen + 1
+    rounded = growth + gamma(LSE_STEPS, u_a) * (size + np.log(seen) + 2.0 + growth)
+    weighed = np.expm1(np.minimum(2 * rounded + profile.exp_ulps * u_a, SCORE_ERROR_CAP))
+    spread = gamma(LSE_STEPS + 1, u_a) * np.log(seen) * (1 + weighed)
+    return weighed[..., None], spread[..., None]
 
 
 def _without_sink(exact: Attention) -> Array:

@@ -32,7 +32,9 @@ class Mixture:
     lowest and highest ``[B, Dv]``, the extreme values of any head and key.
     magnitude: |v|, or the sum of the absolute products that v is made of; None for |v|.
     value_error: what each value is off by, in units of its magnitude. value_floor: and beyond
-    that, in absolute terms; broadcastable to ``[B, H, Sq, Dv]``.
+    that, in absolute terms; broadcastable to ``[B, H, Sq, Dv]``. merging: where parts of the keys
+    are weighed by exp(lse_i - lse), what that is off by: in units of sum_j p_j |v_j|, and of the
+    largest |v_j|; each ``[B, H, Sq, 1]``.
     """
 
     probabilities: Array
@@ -46,6 +48,7 @@ class Mixture:
     magnitude: Array | None = None
     value_error: float = 0.0
     value_floor: Array | float = 0.0
+    merging: tuple[Array, Array] | None = None
 
 
 def gamma(n: float, unit: float) -> float:
@@ -140,6 +143,9 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         w = np.where(capped_rows, tallest, np.minimum(w, tallest))
         lost = (tau + n_p * eta) * total + seen * tau + floor[..., part]
         inner = b_score + summed * w + lost * (1 + summed)
+        if mixture.merging is not None:
+            weighed, spread = mixture.merging
+            inner = inner * (1 + weighed) + weighed * w + spread * tallest
         inner = inner * (1 + divided) + divided * np.abs(o)
         bound = inner * (1 + u_out) + u_out * np.abs(o) + eta
         allowed[..., part] = evaluated(bound, profile)

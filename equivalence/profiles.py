@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from equivalence.dtypes import format_of
@@ -21,7 +21,8 @@ class Profile:
     dtype of the case. ``exp_ulps`` is the error of exp in units of u_a, ``tanh_error`` the extra
     relative error of a fast tanh, ``blocks`` the number of blocks of an online softmax.
     ``scores_overflow``: a score beyond half the largest number of the dtype is outside the
-    domain, since the profile stores scores in the dtype.
+    domain, since the profile stores scores in the dtype. ``merges``: parts of the keys are weighed
+    by exp(lse_i - lse), which does not add up to one where log-sum-exps are rounded.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Profile:
     tanh_error: float = 0.0
     blocks: int = 8
     scores_overflow: bool = False
+    merges: bool = False
 
     def store_unit(self, dtype: str) -> float:
         """u: unit roundoff of the format that intermediate values are rounded to."""
@@ -79,6 +81,8 @@ PROFILES: Final[dict[str, Profile]] = {
         Profile(name="f64", accumulate="float64"),
         _stored("f32", 0, 0, 0, 0),
         _stored("flash", 0, 1, 0, 0),
+        # Flash decoding: each part of the keys by itself, merged by the log-sum-exps of the parts.
+        replace(_stored("split", 0, 1, 0, 0), merges=True),
         _stored("eager", 3, 1, 0, 1),
         _stored("math", 2, 1, 2, 1),
         _stored("full", 3, 2, 2, 1, accumulate=None),
@@ -132,13 +136,16 @@ def profile_for(dtype: str, declared: str | None) -> Profile:
     """The profile that judges ``dtype``: f64 and f32 in their formats, else declared or eager.
 
     A declaration of a 16-bit profile says nothing about float32 and float64 inputs, where every
-    preset but ``single`` and ``bf16_inside`` amounts to accurate arithmetic in that format.
+    preset but ``single``, ``bf16_inside`` and ``split`` amounts to accurate arithmetic in that
+    format.
     """
     if declared in ("single", "bf16_inside", "fast_tanh"):
         if declared == "single" and dtype != "float64":
             declared = None
         else:
             return profile_named(declared)
+    if declared == "split":
+        return replace(PROFILES["f64"], merges=True) if dtype == "float64" else PROFILES["split"]
     if dtype == "float64":
         return PROFILES["f64"]
     if dtype == "float32":

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from equivalence.bounds import Allowance, allowance, score_error
+from equivalence.bounds import Allowance, allowance, merging_error, score_error
 from equivalence.dtypes import Array
 from equivalence.mixture import Mixture, mixture_bound
 from equivalence.piecewise import Piece
@@ -49,6 +49,7 @@ def quantised_allowance(piece: Piece, profile: Profile) -> Allowance:
         highest=inputs.value.max(axis=(1, 2), initial=-np.inf),
         magnitude=np.abs(inputs.value) + value_off,
         value_floor=floor,
+        merging=merging_error(exact, profile, inputs.dtype),
     )
     allowed, furthest, natural = mixture_bound(mixture, profile, inputs.dtype)
     return replace(plain, allowed=allowed, furthest=furthest, natural=natural)

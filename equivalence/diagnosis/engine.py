@@ -18,6 +18,7 @@ from equivalence.diagnosis.numbers import (
     fitted_factor,
     loose_precision,
     maximum_kept,
+    merged_by_lse,
     overflow,
     with_small_biases,
 )
@@ -109,6 +110,7 @@ def _investigated(
     return (
         judged(seen, right=right, elsewhere=lambda: _of_other_heads(target, case, domain))
         or fitted_factor(seen)
+        or merged_by_lse(seen)
         or loose_precision(seen, strict=True)
         or guilty_option(target, seen)
         or _batch_alone(target, seen[0])
@@ -218,6 +220,8 @@ def _buried_rows(target: Target, seen: list[Sight], right: Sequence[Sight]) -> D
     found = finite_minimum_rows(seen)
     if found is None:
         return None
+    if (merged := merged_by_lse(seen)) is not None:
+        return merged
     smaller = [look(target, one.case, with_small_biases(one.inputs)) for one in (*seen, *right)]
     wrong = [one for one in smaller if one is not None and one.wrong.any()]
     return (judged(wrong) if wrong else None) or found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from equivalence.profiles import PROFILES
 from equivalence.reference import attention
 from equivalence.results import Diagnosis
 
+MOST_OF_A_LSE = 2.0**-6  # its rounding error
 EXP_LIMIT = {"float64": 709.0, "float32": 88.0, "bfloat16": 88.0, "float16": 11.0}
 
 
@@ -137,10 +138,27 @@ def loose_precision(
     names = [n for n in CANDIDATES[dtype] if n != judged]
     if judged in CANDIDATES[dtype]:
         names = list(CANDIDATES[dtype][CANDIDATES[dtype].index(judged) + 1 :])
+    return _within(found, names, strict=strict, vacuous=vacuous)
+
+
+def merged_by_lse(found: list[Sight]) -> Diagnosis | None:
+    """Errors as they come of parts of the keys that are weighed by rounded log-sum-exps."""
+    if found[0].profile.merges:
+        return None
+    unit = candidate("split", found[0].inputs.dtype).accumulate_unit(found[0].inputs.dtype)
+    sizes = [np.abs(one.exact.scores[one.exact.visible]).max(initial=0.0) for one in found]
+    # Beyond that a log-sum-exp says nothing, and whatever came out would be within the bound.
+    return _within(found, ("split",)) if max(sizes) * unit < MOST_OF_A_LSE else None
+
+
+def _within(
+    found: list[Sight], names: Sequence[str], *, strict: bool = False, vacuous: bool = False
+) -> Diagnosis | None:
+    dtype, judged = found[0].inputs.dtype, found[0].profile.name
     for name in names:
         facts = []
         for sight in found:
-            allowed = allowance(sight.inputs, sight.exact, candidate(name))
+            allowed = allowance(sight.inputs, sight.exact, candidate(name, dtype))
             facts.append(
                 compare(
                     sight.actual,
@@ -164,7 +182,8 @@ def loose_precision(
 
 def _looks_like_rounding(found: list[Sight], name: str, *, most: int) -> bool:
     """Whether no error is above ``most`` roundings of a score, or of the largest value."""
-    profile, dtype = candidate(name), found[0].inputs.dtype
+    dtype = found[0].inputs.dtype
+    profile = candidate(name, dtype)
     unit = max(profile.store_unit(dtype), profile.accumulate_unit(dtype))
     for sight in found:
         spread = np.ptp(sight.inputs.value, axis=(1, 2)).max(initial=0.0)

@@ -17,6 +17,7 @@ from equivalence.reference import attention
 
 LN2: Final = math.log(2.0)
 BLOCKS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+SPLITS: Final = (2, 3, 4, 8)
 # How slices are weighed, from their log-sum-exps and their maxima, as natural logarithms.
 Weigh = Callable[[Array, Array], Array]
 MERGES: Final[tuple[tuple[str, Weigh], ...]] = (
@@ -64,6 +65,43 @@ def rescaling(sight: Sight) -> Iterator[Suspect]:
                 imagine=partial(_merged, block=block, weigh=_zero_if_empty, uniform=uniform),
                 cost=17 + cost,
             )
+
+
+def unseen_parts(sight: Sight) -> Iterator[Suspect]:
+    """A part of the keys that a row does not see makes it NaN: -inf minus -inf, in a merge."""
+    kv_len = sight.inputs.key.shape[2]
+    if not np.isnan(sight.actual[sight.wrong]).all():
+        return
+    # A case is shrunk until a second block is needed, so the largest first block is the likely one.
+    blocks = [b for b in BLOCKS if b < kv_len]
+    parts = [(f"the first {_keys(b)}", b, True) for b in reversed(blocks)]
+    parts += [(f"one of {n} equal parts", math.ceil(kv_len / n), False) for n in SPLITS]
+    parts += [(f"one of the blocks of {_keys(b)}", b, False) for b in blocks]
+    for what, size, only_first in parts:
+        yield Suspect(
+            kind="lse-merge",
+            sentence=(
+                f"a row that sees nothing of {what} is NaN: -inf minus -inf, where parts of the "
+                "keys are put together"
+            ),
+            imagine=partial(_nan_where_unseen, size=size, only_first=only_first),
+            cost=5,
+        )
+
+
+def _keys(count: int) -> str:
+    return "key" if count == 1 else f"{count} keys"
+
+
+def _nan_where_unseen(inputs: AttentionInputs, *, size: int, only_first: bool) -> World:
+    exact = attention(inputs)
+    starts = range(0, size if only_first else exact.visible.shape[-1], size)
+    seen = [exact.visible[..., start : start + size].any(axis=-1) for start in starts]
+    lost = ~np.logical_and.reduce(seen)
+    return World(
+        inputs=inputs,
+        exact=replace(exact, output=np.where(lost[..., None], np.nan, exact.output)),
+    )
 
 
 def _unscaled(inputs: AttentionInputs, *, block: int, output: bool, total: bool) -> World | None:

@@ -39,6 +39,7 @@ FAMILIES: Final[dict[str, list[Family]]] = {
         suspects_tails.keys,
         suspects_tails.rows,
         suspects_blocks.rescaling,
+        suspects_blocks.unseen_parts,
         suspects_memory.layouts,
         suspects_memory.strides,
         suspects_heads.batch_rows,

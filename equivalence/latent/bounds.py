@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from equivalence.bounds import SCALE_STEPS, SHIFT_STEPS, Allowance
+from equivalence.bounds import SCALE_STEPS, SHIFT_STEPS, Allowance, merging_error
 from equivalence.dtypes import Array, format_of
 from equivalence.latent.inputs import OPERANDS, LatentInputs
 from equivalence.latent.reference import per_head
@@ -93,6 +93,7 @@ def latent_allowance(inputs: LatentInputs, exact: Attention, profile: Profile) -
         magnitude=per_head(np.abs(inputs.latent), np.abs(inputs.w_uv)),
         value_error=value_error,
         value_floor=lost,
+        merging=merging_error(exact, profile, inputs.dtype),
     )
     allowed, furthest, natural = mixture_bound(mixture, profile, inputs.dtype)
     return Allowance(

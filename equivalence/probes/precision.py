@@ -11,13 +11,13 @@ from equivalence.bounds import allowance
 from equivalence.compare import compare
 from equivalence.inputs import AttentionInputs
 from equivalence.probes.asking import Asker, probe
-from equivalence.profiles import LOOSENING, PROFILES, Profile
+from equivalence.profiles import LOOSENING, PROFILES, Profile, profile_for
 from equivalence.reference import attention
 
 CANDIDATES: Final = {
     "float16": LOOSENING[1:],
     "bfloat16": LOOSENING[1:],
-    "float32": ("f32", "f16_inside", "bf16_inside"),
+    "float32": ("f32", "split", "f16_inside", "bf16_inside"),
     "float64": ("f64", "single", "bf16_inside"),
 }
 
@@ -33,11 +33,11 @@ class Precision:
     used: tuple[tuple[str, float], ...]
 
 
-def candidate(name: str) -> Profile:
+def candidate(name: str, dtype: str) -> Profile:
     """A preset, or ``f16_inside``: bf16_inside with the format of float16 (and of TF32)."""
     if name == "f16_inside":
         return replace(PROFILES["bf16_inside"], name=name, store="float16")
-    return PROFILES[name]
+    return profile_for(dtype, name) if name == "split" else PROFILES[name]
 
 
 @probe
@@ -54,7 +54,7 @@ def precision(asker: Asker, *, seed: int = 0) -> Precision:
         exact = attention(inputs)
         rows = exact.seen > 0
         for name in worst:
-            allowed = allowance(inputs, exact, candidate(name))
+            allowed = allowance(inputs, exact, candidate(name, asker.dtype))
             facts = compare(outcome, exact.output, allowed, dtype=asker.dtype, rows=rows)
             worst[name] = max(worst[name], facts.used)
     fits = [name for name, used in worst.items() if used <= 1.0]

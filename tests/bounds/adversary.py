@@ -52,9 +52,21 @@ def worst_output(inputs, exact, profile, element, side):
     additions = seen + 6 * profile.blocks + 4
     stored = (1 + side * np.sign(products) * u) ** profile.probability_roundings
     products = products * stored * (1 + side * np.sign(products) * u_a) ** additions[..., None]
+    if profile.merges:
+        off = _lse_errors(exact, additions, u_a) + profile.exp_ulps * u_a
+        products = products * np.exp(side * np.sign(products) * off)
     output = products.sum(-1)
     output = output * (1 + side * np.sign(output) * u_a) ** (additions + 1)
     return pushed(output, side, u_out)
+
+
+def _lse_errors(exact, additions, u_a):
+    """Each key is a part of its own, whose log-sum-exp is its score: ``[B, H, Sq, Skv]``."""
+    lse = np.where(exact.seen > 0, exact.lse, 0.0)[..., None]
+    scores = np.where(exact.visible, exact.scores, 0.0)
+    more = np.log(np.maximum(exact.seen, 1))[..., None] + 2
+    sizes = (np.abs(scores) + more) + (np.abs(lse) + more)
+    return u_a * (2 * additions[..., None] + 4 * sizes + np.abs(scores - lse))
 
 
 def worst_used(inputs, exact, profile, allowed):

@@ -19,6 +19,7 @@ COUNTS = {
     "f64": (0, 0, 0, 0, None, "float64"),
     "f32": (0, 0, 0, 0, None, "float32"),
     "flash": (0, 1, 0, 0, None, "float32"),
+    "split": (0, 1, 0, 0, None, "float32"),
     "eager": (3, 1, 0, 1, None, "float32"),
     "math": (2, 1, 2, 1, None, "float32"),
     "full": (3, 2, 2, 1, None, None),
@@ -47,6 +48,7 @@ def test_presets(name):
     )  # fmt: skip
     assert (p.exp_ulps, p.blocks) == (4.0, 8)
     assert p.tanh_error == (2.0**-10 if name == "fast_tanh" else 0.0)
+    assert p.merges == (name == "split")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -84,7 +86,7 @@ def test_each_looser_profile_allows_more(place, dtype):
     [
         {"score_roundings": 4}, {"probability_roundings": 2}, {"query_roundings": 1},
         {"bias_roundings": 2}, {"exp_ulps": 8.0}, {"tanh_error": 2.0**-10}, {"blocks": 64},
-        {"accumulate": "bfloat16"},
+        {"accumulate": "bfloat16"}, {"merges": True},
     ],
     ids=str,
 )  # fmt: skip
@@ -117,6 +119,9 @@ def test_float64_is_given_the_error_of_its_reference_as_well():
         ("float16", None, "eager"),
         ("bfloat16", "flash", "flash"),
         ("bfloat16", "fast_tanh", "fast_tanh"),
+        ("float64", "split", "f64"),
+        ("float32", "split", "split"),
+        ("float16", "split", "split"),
     ],
 )
 def test_which_profile_judges(dtype, declared, expected):

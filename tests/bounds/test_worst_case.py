@@ -56,7 +56,9 @@ def test_the_bound_is_reached_and_kept(name, dtype):
         used.append(worst_used(inputs, exact, PROFILES[name], allowed))
         assert used[-1] <= 1, (seed, used[-1])
     # gamma_n overestimates (1 + u)^n, which shows where n u is no longer small.
-    assert np.median(used) > (0.8 if PROFILES[name].accumulate is None else 0.99)
+    # A log-sum-exp of a part is taken to be as far from that of the row as any may be.
+    loose = PROFILES[name].accumulate is None or (PROFILES[name].merges and dtype == "float32")
+    assert np.median(used) > (0.8 if loose else 0.99)
 
 
 def test_a_deep_key_with_an_uncertain_score_may_carry_the_sum():

@@ -1,5 +1,7 @@
 """Both sides of the bound: correct code is never rejected, and planted faults are seen."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +88,20 @@ def test_the_bound_grows_with_what_a_profile_may_round():
         for name in ("f32", "flash", "eager", "full")
     ]
     assert sizes == sorted(sizes)
+
+
+def test_parts_merged_by_their_log_sum_exps_are_allowed_for():
+    """In what they merge a log-sum-exp of 700, float32 is off by half of 2^-14."""
+    case = MlaCase(latent_dim=4, kv_len=9, values="normal", dtype="float32")
+    inputs = latent_inputs(case)
+    exact = latent_attention(inputs)
+    far = dataclasses.replace(exact, lse=exact.lse + 700.0)
+    flash, split = (
+        latent_allowance(inputs, far, PROFILES[name]).allowed for name in ("flash", "split")
+    )
+    most = np.abs(exact.output) * 2.0**-15
+    assert (split >= flash + most).all()
+    assert (split < flash + 2.0**-9 * np.abs(exact.output).max() + 2.0**-9).all()
 
 
 def test_a_float16_projection_that_overflows_is_outside_the_domain():
