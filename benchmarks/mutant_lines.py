@@ -15,12 +15,15 @@ EXCLUDED: Final = (
     "changes only which cases its author excludes, and a check counts those as excluded; a scale "
     "of 0 or below is not asked for where a key is hidden"
 )
+REFUSES: Final = "refuses more, or fewer that are excluded: a check counts and quotes refusals"
+ITS_TEXT: Final = "equivalent but for the text of a refusal"
 SAME_SLICES: Final = (
     "equivalent: the slices get another width, which changes no sum beyond rounding"
 )
 ONE_LONG: Final = "equivalent: that axis has one element"
 KEPT_WIDE: Final = "equivalent: a mask that is the same for all rows is made as large as the others"
 BY_INFINITY: Final = "equivalent here: torch.repeat_kv hides keys by -inf, as its float masks do"
+FOLDED: Final = "not reached: torch.repeat_kv, through which it is judged, folds no heads"
 # By the name of a mutant, or its beginning: why nothing can be wrong, or is not seen.
 REASONS: Final[dict[str, str]] = {
     "torch_repeat_kv: if head_order == 'grouped'": OTHER_ORDER,
@@ -44,6 +47,12 @@ REASONS: Final[dict[str, str]] = {
     "torch_grouped_matmul: beta=0 -> beta=1": "equivalent: what it would add is zero",
     "torch_q_fold: num_heads > 1": OTHER_ORDER,
     "torch_sdpa_gqa: case.": EXCLUDED,
+    "torch_sdpa_gqa_flash: case.": EXCLUDED,
+    "torch_sdpa_gqa_flash: is_causal and scale": REFUSES,
+    "torch_sdpa_gqa_flash: scale <= 0": REFUSES,
+    "torch_sdpa_gqa_flash: value.shape[-1] -> value.shape[1]": ITS_TEXT,
+    "torch_sdpa_gqa_flash: query.shape[-1] -> query.shape[1]": ITS_TEXT,
+    "torch_sdpa_gqa_flash: -1 -> -2": ITS_TEXT,
     "torch_fused_grouped: query if fold.take is None": OTHER_ORDER,
     "torch_fused_grouped: taken(": OTHER_ORDER,
     "torch_fused_grouped: (1, 1) -> ": KEPT_WIDE,
@@ -68,6 +77,13 @@ REASONS: Final[dict[str, str]] = {
         BY_INFINITY
     ),
     "torch_masking: attn_mask == -torch.inf": BY_INFINITY,
+    "torch_masking: if per_head is None or fold.take": FOLDED,
+    "torch_masking: per_head": FOLDED,
+    "torch_masking: if fold.back": FOLDED,
+    "torch_masking: output.index_select": FOLDED,
+    "numpy_split_kv: np.where(new_top == -np.inf, 0, new_top)": (
+        "equivalent: the weights of a row without a key so far are zero from any finite base"
+    ),
 }
 HEAD: Final = """\
 Single operators, comparisons, constants and axes changed in the bodies of right backends

@@ -39,8 +39,8 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
         yield _long(windowed, domain, QUERIES, KEYS).but(window=two)
         yield _long(windowed, domain, 1, KEYS).but(window=two)
         yield _long(windowed, domain, 1, ONE_BEYOND).but(window=half)
-        if window == "pair":  # a left side of 0 hides every earlier key; it is not none at all
-            yield _long(windowed, domain, 5, 27).but(window=(0, 1))
+        if window == "pair":  # 0 hides every earlier key, and -1 no later one
+            yield _long(windowed, domain, 5, 27).but(window=(0, -1))
     if domain.causal[-1] is not None:
         yield _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
     yield from _whole_prefill(plain, domain)

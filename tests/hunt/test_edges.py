@@ -40,9 +40,11 @@ def test_some_window_starts_where_a_tile_does(tile: int, kind: type) -> None:
 
 
 def test_a_left_side_of_no_earlier_key_is_asked_for() -> None:
-    asked = [case for case in attention_edges(WIDE, 0) if case.window == (0, 1)]
+    asked = [case for case in attention_edges(WIDE, 0) if case.window == (0, -1)]
     assert [(case.q_len > 1, case.kv_len > case.q_len) for case in asked] == [(True, True)]
-    assert not any(case.window == (0, 1) for case in attention_edges(WIDE.but(windows=("int",)), 0))
+    assert not any(
+        case.window == (0, -1) for case in attention_edges(WIDE.but(windows=("int",)), 0)
+    )
 
 
 def test_as_many_queries_as_no_drawn_case_has_are_asked_for() -> None:
