@@ -76,6 +76,7 @@ def _paged(draw: st.DrawFn, domain: PackedDomain) -> PagedCase:
     fields["page_size"] = page_size
     fields["order"] = draw(st.sampled_from(domain.orders))
     fields["spare_pages"] = draw(st.integers(0, 2))
+    fields["longer_table"] = draw(st.integers(0, 2))
     return PagedCase(**fields)
 
 

@@ -105,8 +105,10 @@ class PagedCase:
     lies in slot ``t % page_size`` of page ``page_table[b, t // page_size]``.
 
     order: how pages are handed out: "in_order", "reversed", or "shuffled" by the seed.
-    spare_pages: pages of the pool that belong to nobody. causal and the window count from each
-    sequence's own last key (lower right). Refuses any field out of its range.
+    spare_pages: pages of the pool that belong to nobody. longer_table: columns of the page table
+    beyond what the longest sequence needs, as in a table with room for what may come. causal and
+    the window count from each sequence's own last key (lower right). Refuses any field out of its
+    range.
     """
 
     kv_lengths: tuple[int, ...] = (1,)
@@ -118,6 +120,7 @@ class PagedCase:
     value_head_dim: int | None = None
     order: str = "in_order"
     spare_pages: int = 0
+    longer_table: int = 0
     dtype: str = "float32"
     causal: str | None = None
     window: int | tuple[int, int] | None = None
@@ -137,7 +140,8 @@ class PagedCase:
         )
         for name in ("page_size", "q_len"):
             require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
-        require(self.spare_pages >= 0, f"spare_pages={self.spare_pages} must not be negative")
+        for name in ("spare_pages", "longer_table"):
+            require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
         require(self.order in ORDERS, f"order={self.order!r} is not one of {ORDERS}")
         _require_common(self)
 
@@ -156,7 +160,10 @@ class PagedCase:
         return replace(self, **changes)
 
     def simpler(self) -> Iterator[Self]:
-        """The same case with a sequence less, or with a shorter one."""
+        """The same case with a sequence less, with a shorter one, or with all and pages shorter."""
+        if self.page_size > 1:
+            lens = tuple(max(min(n, 1), n - 1) for n in self.kv_lengths)
+            yield from _legal(self, page_size=self.page_size - 1, kv_lengths=lens)
         for i in range(len(self.kv_lengths)):
             yield from _legal(self, kv_lengths=self.kv_lengths[:i] + self.kv_lengths[i + 1 :])
         for lens in shorter(self.kv_lengths):

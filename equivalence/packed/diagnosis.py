@@ -158,7 +158,7 @@ def _elsewhere(odd: Odd, subject: PiecewiseSubject, case: Any) -> Diagnosis | No
         return None
     if paged:
         trials = [(lens[sequence],), (8 * case.page_size,), (64 * case.page_size,)]
-        cases = [case.but(kv_lengths=trial) for trial in trials]
+        cases = [case.but(kv_lengths=trial, longer_table=0) for trial in trials]
     else:
         cases = [case.but(q_lens=(case.q_lens[sequence],), kv_lens=(lens[sequence],))]
     right = [subject.sound(inputs, subject.call(inputs)) for inputs in map(subject.inputs, cases)]
@@ -170,7 +170,10 @@ def _elsewhere(odd: Odd, subject: PiecewiseSubject, case: Any) -> Diagnosis | No
     off = not finite or not (0.9 < odd.total < 1.1 or odd.missing)
     if paged and any(right) and off:
         state = f"has weights that add up to {odd.total:.3g}" if finite else "is not finite"
-        text = f"{who(odd)} {state}, right with other lengths: an empty part of a split is merged"
+        text = (
+            f"{who(odd)} {state}, right with other lengths or a shorter page table: an empty part "
+            "of a split is merged"
+        )
         return Diagnosis(kind="lse-merge", text=text)
     if right[0] and odd.missing and len(lens) > 2:
         text = f"{who(odd)} is right alone and wrong in a batch of {len(lens)}"

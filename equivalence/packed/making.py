@@ -52,7 +52,7 @@ def in_pages(
         pages = pages[::-1]
     elif order == "shuffled":
         pages = np.random.default_rng([case.seed, 53]).permutation(total)
-    table = np.zeros((len(counts), max(1, *counts)), np.int32)
+    table = np.zeros((len(counts), max(1, *counts) + case.longer_table), np.int32)
     rng = np.random.default_rng([case.seed, 59])
     pools = []
     for array in (numbers.key, numbers.value):

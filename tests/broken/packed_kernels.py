@@ -119,6 +119,23 @@ def ignores_the_page_table(query, key_pages, value_pages, *, page_table, kv_leng
 
 
 @paged()
+def takes_the_table_for_no_wider_than_needed(
+    query, key_pages, value_pages, *, page_table, kv_lengths, causal=False
+):
+    """A row of the page table is found by the pages of the longest sequence, not by its stride."""
+    columns = max(1, -(-int(kv_lengths.max()) // key_pages.shape[1]))
+    rows, flat = page_table.shape[0], page_table.flatten()
+    return gathered(
+        query,
+        key_pages,
+        value_pages,
+        page_table=flat[: rows * columns].view(rows, columns),
+        kv_lengths=kv_lengths,
+        causal=causal,
+    )
+
+
+@paged()
 def reads_whole_pages(query, key_pages, value_pages, *, page_table, kv_lengths):
     """The last page is read to its end, whatever lies there."""
     page_size = key_pages.shape[1]
