@@ -48,6 +48,8 @@ def _varlen(draw: st.DrawFn, domain: PackedDomain) -> VarlenCase:
     fields["kv_lens"] = tuple(k for _, k in drawn)
     if domain.longer_max and draw(st.booleans()):
         fields["longer_max"] = draw(st.integers(1, 70))
+    if domain.spare_tokens:
+        fields["spare_tokens"] = draw(st.integers(0, 3))
     return VarlenCase(**fields)
 
 

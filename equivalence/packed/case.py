@@ -25,7 +25,8 @@ class VarlenCase:
     ``[sum(kv_lens), Hkv, Dv]``. A sequence may have no queries, no keys, or neither.
 
     q_lens, kv_lens: tokens of each sequence. longer_max: by how much the announced max_seqlen_q
-    and max_seqlen_k exceed the longest sequence. causal, window and softcap as in
+    and max_seqlen_k exceed the longest sequence. spare_tokens: rows of key and value behind the
+    last sequence, as in a buffer of fixed size. causal, window and softcap as in
     ``AttentionCase``, counted inside each sequence. Refuses any field out of its range.
     """
 
@@ -41,6 +42,7 @@ class VarlenCase:
     scale: float | None = None
     softcap: float | None = None
     longer_max: int = 0
+    spare_tokens: int = 0
     values: str = "ramp"
     magnitude: float = 1.0
     memory: str = "contiguous"
@@ -56,7 +58,8 @@ class VarlenCase:
             f"q_lens={self.q_lens} and kv_lens={self.kv_lens} must hold one number each for "
             "every sequence, with at least one query in all",
         )
-        require(self.longer_max >= 0, f"longer_max={self.longer_max} must not be negative")
+        for name in ("longer_max", "spare_tokens"):
+            require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
         _require_common(self)
 
     @property

@@ -15,7 +15,8 @@ class PackedDomain:
     """Ranges (inclusive) and choices, each ordered from the simplest.
 
     sequences: how many. empty_queries, empty_keys: a sequence may have none. longer_queries:
-    more queries than keys. page_sizes and orders belong to paged cases alone.
+    more queries than keys. spare_tokens: rows behind the last sequence. page_sizes and orders
+    belong to paged cases alone.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -36,6 +37,7 @@ class PackedDomain:
     scale: bool = True
     softcap: bool = False
     longer_max: bool = False
+    spare_tokens: bool = False
     page_sizes: tuple[int, ...] = (1, 2, 3, 4, 8, 16)
     orders: tuple[str, ...] = ORDERS
     values: tuple[str, ...] = VALUES

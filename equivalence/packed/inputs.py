@@ -46,6 +46,8 @@ class VarlenInputs:
     def owner(self, place: int) -> str:
         """Whose token lies at a place, in words."""
         sequence = int(np.searchsorted(self.cu_seqlens_k, place, side="right")) - 1
+        if sequence == len(self.kv_lens):
+            return f"row {place} behind the last sequence"
         return f"token {place - int(self.cu_seqlens_k[sequence])} of sequence {sequence}"
 
     @property

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from equivalence.case import AttentionCase
-from equivalence.dtypes import rounded
+from equivalence.dtypes import Array, rounded
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.packed.case import PagedCase, VarlenCase
 from equivalence.packed.inputs import PagedInputs, VarlenInputs
@@ -15,12 +15,19 @@ from equivalence.packed.inputs import PagedInputs, VarlenInputs
 
 @lru_cache(maxsize=64)
 def varlen_inputs(case: VarlenCase) -> VarlenInputs:
-    """The tensors of ``case``; the same case always gives the same numbers."""
+    """The tensors of ``case``; rows behind the last sequence hold other numbers."""
     numbers = _numbers(case, 1, sum(case.q_lens), sum(case.kv_lens))
+    rng = np.random.default_rng([case.seed, 61])
+
+    def packed(array: Array) -> Array:
+        own = array[0].swapaxes(0, 1)
+        noise = 3.0 * rng.normal(size=(case.spare_tokens, *own.shape[1:]))
+        return np.concatenate([own, rounded(noise, case.dtype)])
+
     return VarlenInputs(
         query=numbers.query[0].swapaxes(0, 1),
-        key=numbers.key[0].swapaxes(0, 1),
-        value=numbers.value[0].swapaxes(0, 1),
+        key=packed(numbers.key),
+        value=packed(numbers.value),
         q_lens=case.q_lens,
         kv_lens=case.kv_lens,
         kv_head_of=numbers.kv_head_of,

@@ -29,6 +29,7 @@ def try_varlen(target: Target, dtypes: tuple[str, ...] | None = None) -> Trials:
         "empty_queries": calls.works(base.but(q_lens=(2, 0)), "a sequence without queries"),
         "empty_keys": calls.works(base.but(kv_lens=(4, 0)), "a sequence without keys"),
         "longer_queries": calls.works(base.but(q_lens=(6, 3)), "more queries than keys"),
+        "spare_tokens": calls.works(base.but(spare_tokens=1), "keys behind the last sequence"),
         "longer_max": "max_seqlen_k" in target.options or "max_seqlen_q" in target.options,
     }
     return _finish(trials, calls, base, changes)

@@ -71,6 +71,16 @@ def skips_empty_sequences(query, key, value, *, cu_seqlens_q, cu_seqlens_k, caus
 
 
 @varlen()
+def the_last_ends_with_the_buffer(query, key, value, *, cu_seqlens_q, cu_seqlens_k, causal=False):
+    """The end of the last sequence is taken from the length of the buffer."""
+    ends = cu_seqlens_k.clone()
+    ends[-1] = key.shape[0]
+    return one_by_one(
+        query, key, value, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=ends, causal=causal
+    )
+
+
+@varlen()
 def values_one_token_late(query, key, value, *, cu_seqlens_q, cu_seqlens_k, causal=False):
     """The pointer to the values of a sequence starts at its last token and wraps."""
     late = value.clone()

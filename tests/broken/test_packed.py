@@ -15,12 +15,13 @@ torch.set_num_threads(1)
 # kernel, kind, the name of its mistake, and what its smallest case has in common with this one.
 COLLECTION = [
     ("shards_without_remainder", "varlen", "padding", {"q_lens": (3,)}),
-    ("sees_a_neighbour", "varlen", "padding", {"q_lens": (1, 0), "kv_lens": (1, 1)}),
+    ("sees_a_neighbour", "varlen", "padding", {"spare_tokens": 1, "kv_lens": (1,)}),
     ("upper_left", "varlen", "causal-alignment", {"q_lens": (1,), "kv_lens": (2,)}),
     ("skips_empty_sequences", "varlen", "padding", {"q_lens": (1, 1), "kv_lens": (0, 1)}),
+    ("the_last_ends_with_the_buffer", "varlen", "padding", {"spare_tokens": 1, "kv_lens": (1,)}),
     ("values_one_token_late", "varlen", "wrong-operand", {"kv_lens": (2,)}),
     ("not_its_own_token", "varlen", "causal-alignment", {"kv_lens": (1,)}),
-    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"kv_lens": (1, 0)}),
+    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"longer_max": 0}),
     ("ignores_the_page_table", "paged", "cache-position", {"page_size": 1}),
     (
         "takes_the_table_for_no_wider_than_needed",
