@@ -10,9 +10,9 @@ import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.diagnosis.by_card import faults
-from equivalence.diagnosis.evidence import explains, foretells_a_fault, look, looks
+from equivalence.diagnosis.evidence import Fit, explains, foretells_a_fault, look, looks
 from equivalence.diagnosis.experiments import by_length, by_weights, guilty_option, noisy
-from equivalence.diagnosis.imagining import Sight, Suspect
+from equivalence.diagnosis.imagining import Sight, Suspect, world_of
 from equivalence.diagnosis.numbers import (
     finite_minimum_rows,
     fitted_factor,
@@ -116,6 +116,7 @@ def _investigated(
         or _batch_alone(target, seen[0])
         or by_weights(target, seen)
         or loose_precision(seen)
+        or _nothing_but_nan(seen, right)
         or _by_card(probe, case)
         or by_length(target, seen[0])
         or loose_precision(seen, strict=True, vacuous=True)
@@ -157,6 +158,8 @@ def judged(
         if first is None or not first.near:
             continue
         fits = [first, *(explains(suspect, sight) for sight in seen[1:])]
+        if any(_nan_for_a_number(fit, sight) for fit, sight in zip(fits, seen, strict=True)):
+            continue
         known = [fit for fit in fits if fit is not None]
         standings.append(
             Standing(
@@ -174,10 +177,32 @@ def judged(
         best = [
             replace(s, denied=sum(foretells_a_fault(s.suspect, one) for one in right)) for s in best
         ]
-    suspect = min(best, key=lambda s: (s.denied, s.suspect.cost)).suspect
+    nan = bool(np.isnan(seen[0].actual[seen[0].wrong]).all())
+    suspect = min(
+        best,
+        key=lambda s: (s.denied, nan and _leaves_nothing(s.suspect, seen[0]), s.suspect.cost),
+    ).suspect
     if suspect.kind == "head-mapping" and suspect.declare:
         right = [*right, *elsewhere()]
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{_advice(suspect, right)}")
+
+
+def _leaves_nothing(suspect: Suspect, sight: Sight) -> bool:
+    """Whether a suspect explains NaN by rows that see no key: another may say where it is from."""
+    world = world_of(suspect, sight.inputs)
+    return world is not None and bool(world.empty()[sight.wrong].any())
+
+
+def _nothing_but_nan(seen: list[Sight], right: Sequence[Sight]) -> Diagnosis | None:
+    if right or not all(np.isnan(one.actual).all() for one in seen):
+        return None
+    text = "every output is NaN, on the case and on larger ones with other numbers"
+    return Diagnosis(kind="nan-propagation", text=text)
+
+
+def _nan_for_a_number(fit: Fit | None, sight: Sight) -> bool:
+    """Whether all that is wrong is NaN where a suspect has numbers: another cause is at work."""
+    return fit is not None and not fit.near and bool(np.isnan(sight.actual[sight.wrong]).all())
 
 
 def _of_other_heads(target: Target, case: AttentionCase, domain: Domain) -> list[Sight]:

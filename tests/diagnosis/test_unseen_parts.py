@@ -50,6 +50,17 @@ def online(query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Any = None) 
     return output / total
 
 
+def nothing(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """NaN, whatever it is given."""
+    return torch.full((*query.shape[:3], value.shape[3]), torch.nan)
+
+
+def test_nothing_but_nan_is_told_as_it_is() -> None:
+    assert found(nothing) == [
+        "every output is NaN, on the case and on larger ones with other numbers"
+    ]
+
+
 def guarded(query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Any = None) -> Tensor:
     """Parts of 16 keys, merged by their log-sum-exps, as flash decoding does it."""
     if query.shape[1] % key.shape[1]:
