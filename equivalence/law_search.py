@@ -27,6 +27,7 @@ MIXED: Final = ("outside-bound", "non-finite")
 MAX_FAULTS: Final = 4
 AGAIN_EXAMPLES: Final = 120  # judged where a fault that is named cannot show, to find a second
 ENOUGH_JUDGED: Final = 60  # of those, so many from the first search will do
+BROKEN_ENOUGH: Final = 32  # failing cases of one law: it rests, the others go on
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class LawSearch:
     def _judge(self, law: Law, drawn: Any) -> None:
         found = self._found[law.name]
         case = law.adapt(drawn, self.domain)
-        if case is None or case in found.seen:
+        if case is None or case in found.seen or found.result.broken >= BROKEN_ENOUGH:
             return
         found.seen.add(case)
         if self.request.timings:

@@ -13,6 +13,7 @@ from equivalence.case import AttentionCase
 from equivalence.declaration import KnownFault
 from equivalence.declaration import attention as declare
 from equivalence.engine import Request, check_target
+from equivalence.law_search import BROKEN_ENOUGH
 from equivalence.results import TargetResult
 
 
@@ -185,3 +186,15 @@ def test_interruption_keeps_what_is_known() -> None:
     result = check(interrupted, examples=400)
     assert result.interrupted
     assert sum(law.examples for law in result.laws) > 50
+
+
+def test_a_law_that_broke_often_rests_and_the_others_go_on() -> None:
+    def doubled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return 2 * repeated(query, key, value)
+
+    laws = ("agrees-with-float64", "inputs-are-not-modified")
+    asked = Request(examples=100, dtypes=("float32",), laws=laws, shrink=False)
+    agrees, untouched = check_target(LocalTarget.of(doubled, name="doubled"), asked).laws
+    assert agrees.broken == BROKEN_ENOUGH
+    assert untouched.held
+    assert untouched.examples > 80
