@@ -55,6 +55,12 @@ def row_of(judged: Judged, laws: str) -> dict[str, Any]:
     }
 
 
+def _above_zero(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return int(text)
+
+
 def search(record: Record, asked: argparse.Namespace, keep: Callable[[], None]) -> None:
     """Check each kernel in each dtype in which it must be seen."""
     sample = {"every": asked.every} if asked.every > 1 else {}
@@ -136,7 +142,7 @@ def main() -> int:
     parser.add_argument("--laws", choices=("own", "all"), default="all")
     parser.add_argument("--set", choices=tuple(PART_OF), default="first")
     parser.add_argument(
-        "--every", type=int, default=1, help="search one kernel of so many, in their order"
+        "--every", type=_above_zero, default=1, help="search one kernel of so many, in their order"
     )
     parser.add_argument("--fresh", action="store_true", help="forget this part of the record")
     parser.add_argument("--record", type=Path, default=RECORD, help="the JSON to add to")

@@ -86,7 +86,7 @@ def evaluated(bound: Array, profile: Profile) -> Array:
     wider roundoffs the errors of the reference, and those of evaluating the bound, are at least
     2^-24 times smaller term by term; 2^-20 of the bound holds both.
     """
-    return bound * (2.0 if profile.name == "f64" else 1 + 2.0**-20)
+    return bound * (2.0 if profile.is_float64 else 1 + 2.0**-20)
 
 
 def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array, Array, Array]:

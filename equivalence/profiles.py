@@ -51,6 +51,11 @@ class Profile:
         """tau: what two operations of an accumulator may lose where they underflow."""
         return 2 * format_of(self.accumulate or dtype).flushed
 
+    @property
+    def is_float64(self) -> bool:
+        """Whether all is float64, so that the reference makes the same errors."""
+        return self.accumulate == "float64"
+
     def growth_steps(self) -> float:
         """What an online softmax adds to the n roundings of a sum over n keys.
 
@@ -83,6 +88,7 @@ PROFILES: Final[dict[str, Profile]] = {
         _stored("flash", 0, 1, 0, 0),
         # Flash decoding: each part of the keys by itself, merged by the log-sum-exps of the parts.
         replace(_stored("split", 0, 1, 0, 0), merges=True),
+        Profile(name="f64_split", accumulate="float64", merges=True),  # what split is in float64
         _stored("eager", 3, 1, 0, 1),
         _stored("math", 2, 1, 2, 1),
         _stored("full", 3, 2, 2, 1, accumulate=None),
@@ -145,7 +151,7 @@ def profile_for(dtype: str, declared: str | None) -> Profile:
         else:
             return profile_named(declared)
     if declared == "split":
-        return replace(PROFILES["f64"], merges=True) if dtype == "float64" else PROFILES["split"]
+        return PROFILES["f64_split" if dtype == "float64" else "split"]
     if dtype == "float64":
         return PROFILES["f64"]
     if dtype == "float32":

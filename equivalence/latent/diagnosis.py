@@ -46,6 +46,7 @@ BY_TROUBLE: Final = {
     "refusal": "refusal",
     "bytes": "materialisation",
 }
+ACCURATE: Final = ("f64", "f64_split", "f32", "split")  # of float64 and float32
 SCALE_LAW: Final = "mla-scale-follows-queries"
 # The bounds are those of the right reference; a wrong one has larger scores, and larger errors.
 SLACK: Final = 8.0
@@ -97,7 +98,11 @@ def diagnose(subject: MlaSubject, law: str, case: MlaCase, trouble: Trouble) -> 
     if wrong:
         precision = partial(_precision, subject, case, trouble)
         # In 16 bits, a factor fits what is only rounded; where bounds are small, none does.
-        small = all(subject.profile(a.inputs.dtype).name in ("f64", "f32") for a in wrong)
+        small = all(
+            a.inputs.dtype in ("float64", "float32")
+            and subject.profile(a.inputs.dtype).name in ACCURATE
+            for a in wrong
+        )
         guesses = (*GUESSES, precision) if small else (precision, *GUESSES)
         attempts: tuple[Attempt, ...] = (_named, *guesses)
         for attempt in attempts:

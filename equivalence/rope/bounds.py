@@ -160,7 +160,7 @@ def allowance(
     inner = inner + r.product * (exact.size + inner) + r.floor
     size = np.abs(exact.output)
     bound = inner * (1 + r.u_a) * (1 + r.u) + (r.u + r.u_a) * size + r.eta
-    if profile.name == "f64" and tables == "float64":
+    if profile.is_float64 and tables == "float64":
         bound = 2 * bound  # the reference errs too
     largest = (exact.size + inner).max(axis=-1, initial=0.0)
     return Allowance(
@@ -188,7 +188,7 @@ def norm_allowance(
     tiny = 2 * (x + other) * r.table_eta + 2 * r.floor + r.eta
     off = math.sqrt(2.0) * (share * length + tiny) + 4 * 2.0**-53 * length
     return Allowance(
-        allowed=2 * off if profile.name == "f64" and tables == "float64" else off,
+        allowed=2 * off if profile.is_float64 and tables == "float64" else off,
         furthest=length,
         natural=r.u * length,
         in_domain=length.max(axis=-1, initial=0.0) <= format_of(inputs.dtype).max_finite / 2,

@@ -79,18 +79,17 @@ DAMAGED = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGED)
+# A check reads the package in a worker process, which imports coremltools for itself.
+READ = [pytest.param("audit", *one) for one in DAMAGED] + [
+    pytest.param(
+        "check", *one, marks=[] if one[0] is with_an_unknown_operation else pytest.mark.slow
+    )
+    for one in DAMAGED
+]
+
+
+@pytest.mark.parametrize(("command", "damage", "said"), READ)
 def test_a_damaged_package_gets_one_line(
-    damage: Callable[[Path], None],
-    said: str,
-    weighted: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _gets_one_line("audit", damage, said, weighted, tmp_path, capsys)
-
-
-def _gets_one_line(
     command: str,
     damage: Callable[[Path], None],
     said: str,
@@ -107,24 +106,6 @@ def _gets_one_line(
     assert err.count("\n") == 1
     assert said in err
     assert "damaged.mlpackage" in err
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    # A check reads it in a worker process, which imports coremltools for itself.
-    [
-        pytest.param(*one, marks=[] if one[0] is with_an_unknown_operation else pytest.mark.slow)
-        for one in DAMAGED
-    ],
-)
-def test_a_check_of_a_damaged_package_gets_one_line(
-    damage: Callable[[Path], None],
-    said: str,
-    weighted: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _gets_one_line("check", damage, said, weighted, tmp_path, capsys)
 
 
 def test_what_is_not_there_or_not_a_package(

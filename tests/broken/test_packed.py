@@ -21,7 +21,7 @@ COLLECTION = [
     ("the_last_ends_with_the_buffer", "varlen", "padding", {"spare_tokens": 1, "kv_lens": (1,)}),
     ("values_one_token_late", "varlen", "wrong-operand", {"kv_lens": (2,)}),
     ("not_its_own_token", "varlen", "causal-alignment", {"kv_lens": (1,)}),
-    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"longer_max": 0}),
+    ("writes_lengths_over_offsets", "varlen", "input-mutation", {"kv_lens": (1, 1)}),
     ("ignores_the_page_table", "paged", "cache-position", {"page_size": 1}),
     (
         "takes_the_table_for_no_wider_than_needed",
@@ -32,10 +32,10 @@ COLLECTION = [
     ("reads_whole_pages", "paged", "padding", {"kv_lengths": (1,), "page_size": 2}),
     ("drops_a_started_page", "paged", "padding", {"kv_lengths": (3,), "page_size": 2}),
     ("rows_modulo_ten", "paged", "batch-dependence", {"page_size": 1}),
-    ("empty_parts_weigh_one", "paged", "lse-merge", {"longer_table": 2}),
-    ("empty_parts_weigh_everything", "paged", "lse-merge", {"longer_table": 2}),
+    ("empty_parts_weigh_one", "paged", "lse-merge", {"kv_lengths": (1,), "longer_table": 2}),
+    ("empty_parts_weigh_everything", "paged", "lse-merge", {"kv_lengths": (1,), "longer_table": 2}),
     ("forgets_the_sums", "paged", "lse-merge", {"kv_lengths": (3,)}),
-    ("one_part_too_many", "paged", "lse-merge", {"longer_table": 2}),
+    ("one_part_too_many", "paged", "lse-merge", {"kv_lengths": (1,), "longer_table": 2}),
     ("second_pass_reads_past_the_end", "paged", "lse-merge", {"kv_lengths": (5,), "group_size": 2}),
     ("zero_times_nan", "paged", "nan-propagation", {"kv_lengths": (1,), "page_size": 2}),
 ]

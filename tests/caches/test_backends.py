@@ -33,4 +33,4 @@ def test_the_quantised_bound_is_used_and_never_exceeded(name):
     (law,) = result.laws
     assert law.held is True
     assert 0.4 < law.used <= 1.0
-    assert law.examples >= 50
+    assert law.examples >= 54

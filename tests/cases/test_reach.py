@@ -12,19 +12,15 @@ torch.set_num_threads(1)
 SEEDS = (0, 1, 2)  # one search of so few examples may well keep to short ones
 # target, its law, and the least median of tokens, of which a window keeps fewer
 DRAWN = [
-    ("varlen.padded", "packed-agrees-with-float64", 20),
+    pytest.param("varlen.padded", "packed-agrees-with-float64", 20, marks=pytest.mark.slow),
     ("paged.gathered", "paged-agrees-with-float64", 20),
-    ("cache.preallocated", "cache-agrees-with-float64", 20),
+    pytest.param("cache.preallocated", "cache-agrees-with-float64", 20, marks=pytest.mark.slow),
     ("cache.ring", "cache-agrees-with-float64", 13),
-    ("cache.latent", "cache-agrees-with-float64", 14),
+    pytest.param("cache.latent", "cache-agrees-with-float64", 14, marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "law", "reach"),
-    [pytest.param(*row, id=row[0], marks=[] if n % 2 else pytest.mark.slow)
-     for n, row in enumerate(DRAWN)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "law", "reach"), DRAWN)
 def test_cases_are_long_and_few_of_them_are_vacuous(name, law, reach):
     target = entries()[name].load()
     lengths, judged, vacuous = [], 0, 0
