@@ -96,7 +96,9 @@ def test_compare_at_the_shape_of_a_model(capsys: Capture, name: str) -> None:
     assert first == {"deepseek-v2": 32768, "llama-3.2-3b": 6144}[name]
 
 
-@pytest.mark.parametrize("ending", ["svg", "png", "pdf", "html"])
+@pytest.mark.parametrize(
+    "ending", ["svg", "html", *(pytest.param(e, marks=pytest.mark.slow) for e in ("png", "pdf"))]
+)
 def test_chart(capsys: Capture, tmp_path: Path, ending: str) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra `report`")
     path = tmp_path / f"designs.{ending}"

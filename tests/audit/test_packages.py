@@ -81,10 +81,7 @@ DAMAGED = [
 
 # A check reads the package in a worker process, which imports coremltools for itself.
 READ = [pytest.param("audit", *one) for one in DAMAGED] + [
-    pytest.param(
-        "check", *one, marks=[] if one[0] is with_an_unknown_operation else pytest.mark.slow
-    )
-    for one in DAMAGED
+    pytest.param("check", *one, marks=pytest.mark.slow) for one in DAMAGED
 ]
 
 

@@ -25,7 +25,7 @@ torch.set_num_threads(1)
 
 NAMES = [b.name for b in registry.OURS if b.name.partition(".")[0] in ("torch", "numpy")]
 SDPA = "torch.nn.functional:scaled_dot_product_attention"
-SEEDS = range(70_000, 70_040)
+SEEDS = range(70_000, 70_024)
 
 
 @cache
@@ -99,7 +99,7 @@ def test_the_declared_profile_is_the_tightest_preset_that_holds(name):
 def test_a_repeat_is_bitwise_equal(name, dtype):
     target = target_named(name)
     assert target.declaration.deterministic
-    for case in cases_for(target, dtype)[:25]:
+    for case in cases_for(target, dtype)[:10]:
         inputs = attention_inputs(case)
         first = target.call(inputs).stored.tobytes()
         shift = bytes(case.seed % 977)  # other addresses for the second call

@@ -14,7 +14,7 @@ from equivalence.report.json import from_json
 from equivalence.results import TargetResult
 from tests.commands import Run
 
-QUICK = ("--examples", "12", "--dtype", "float32")
+QUICK = ("--examples", "6", "--dtype", "float32")
 AGREES = ("--law", "agrees-with-float64")
 
 

@@ -47,7 +47,16 @@ def status(function: Any, law: str, case: ConverterCase) -> str:
     return law_named(law).check(case, subject(function)).status
 
 
-@pytest.mark.parametrize("compression", [c for c in COMPRESSIONS if c != IN_TWO])
+@pytest.mark.parametrize(
+    "compression",
+    [
+        pytest.param(
+            one, marks=[] if one in ("palettised4", "int4_blocks", "mixed") else pytest.mark.slow
+        )
+        for one in COMPRESSIONS
+        if one != IN_TWO
+    ],
+)
 def test_formulations_end_in_the_same_bits(compression: str) -> None:
     own = subject(coreml_compressed.compressed_double)
     for formulation in ("repeat_kv", "sdpa_fold"):

@@ -28,8 +28,16 @@ def test_nine_formulations_are_registered():
     assert len(NAMES) == 9
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, "float64") for name in NAMES),
+        *(
+            pytest.param(name, "bfloat16", marks=[pytest.mark.slow] if name in HUGGING_FACE else [])
+            for name in NAMES
+        ),
+    ],
+)
 def test_every_law_holds(name, dtype, count_checks):
     target = target_named(name)
     if dtype not in target.declaration.dtypes:

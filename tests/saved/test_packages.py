@@ -5,6 +5,7 @@ import shlex
 import pytest
 import torch
 
+from equivalence import isolation
 from equivalence.cli import run
 from equivalence.coreml.quiet import coremltools
 from equivalence.engine import Request, check_target
@@ -66,6 +67,11 @@ def saved(module, path, *, length=8, half=False, names=NAMES, **more):
     ).save(str(path))
 
 
+def here(monkeypatch):
+    """From now on in this process: a worker imports coremltools for itself, which takes seconds."""
+    monkeypatch.setattr(isolation, "inside_worker", True)
+
+
 def result_of(path, **request):
     target = load(resolve(str(path)))
     laws = ("agrees-with-float64",)
@@ -108,6 +114,7 @@ def test_inputs_are_what_map_says(tmp_path, monkeypatch, capsys):
     assert run([*check, *told]) == 1
     output = capsys.readouterr().out
     assert "head-mapping: " in output
+    here(monkeypatch)
     replay = next(line for line in output.splitlines() if line.split()[:1] == ["replay"])
     words = shlex.split(replay.partition("equivalence ")[2])
     assert words[words.index("--declare") + 1].startswith("inputs=")
@@ -186,8 +193,9 @@ class Pooling(torch.nn.Module):
         return torch.nn.functional.max_pool2d(query + key.repeat(1, 2, 1, 1) + value[:, :1], 1)
 
 
-def test_an_operation_that_is_not_evaluated_is_named(tmp_path, capsys):
+def test_an_operation_that_is_not_evaluated_is_named(tmp_path, capsys, monkeypatch):
     """coremltools reads it; what it means is not written here."""
+    here(monkeypatch)
     saved(Pooling(), tmp_path / "net.mlpackage")
     assert run(["check", str(tmp_path / "net.mlpackage")]) == 2
     out, err = capsys.readouterr()

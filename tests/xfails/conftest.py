@@ -36,8 +36,8 @@ import equivalence
 from kernels import interleaved, right
 
 LAWS = ["agrees-with-float64", "within-hull"]
-test_interleaved = equivalence.conformance(interleaved, laws=LAWS, examples=20)
-test_right = equivalence.conformance(right, laws=LAWS, examples=20)
+test_interleaved = equivalence.conformance(interleaved, laws=LAWS, examples=8)
+test_right = equivalence.conformance(right, laws=LAWS, examples=8)
 """
 
 

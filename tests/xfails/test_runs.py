@@ -10,7 +10,7 @@ import pytest
 from equivalence.report.json import from_json
 from tests.commands import Run
 
-CHECK = ("check", "kernels.py:interleaved", "--examples", "15", "--law", "agrees-with-float64")
+CHECK = ("check", "kernels.py:interleaved", "--examples", "8", "--law", "agrees-with-float64")
 ENTRY = "kernels.py:interleaved | agrees-with-float64 | acme#1 | 2999-12-31\n"
 
 
