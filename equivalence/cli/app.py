@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from inspect import cleandoc
 from typing import Annotated, Any
 
@@ -100,6 +100,12 @@ for command in (
     app.command(help=f"{about}\n\n{MEANING}" if judges else about)(_parsed_only(command))
 
 
+@cache
+def command_line() -> Any:
+    """All commands with their options; typer alone would put them together again in every call."""
+    return typer.main.get_command(app)
+
+
 def call(arguments: list[str]) -> int:
     """Run ``arguments``; a wrong one raises InvalidRequest with one line.
 
@@ -109,7 +115,7 @@ def call(arguments: list[str]) -> int:
         call(["--help"])
         return INVALID
     try:
-        parsed: Any = app(arguments, prog_name="equivalence", standalone_mode=False)
+        parsed: Any = command_line()(arguments, prog_name="equivalence", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except Exception as error:

@@ -17,7 +17,7 @@ from equivalence.accounting.models import known_configs
 
 from .conftest import saved
 
-EXAMPLES = 12
+EXAMPLES = 6
 DTYPES = ("float32", "bfloat16")
 WHOLE = {"vocab_size": 11, "max_position_embeddings": 64}
 cases = settings(

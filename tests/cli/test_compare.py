@@ -7,7 +7,7 @@ from pathlib import Path
 from equivalence.report.json import from_json
 from tests.commands import Run
 
-QUICK = ("--examples", "12", "--dtype", "float32")
+QUICK = ("--examples", "6", "--dtype", "float32")
 
 
 def test_equal_formulations_agree(run: Run, folder: Path) -> None:

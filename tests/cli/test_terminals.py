@@ -18,6 +18,8 @@ from tests.commands import Run
 from .conftest import COMMAND
 
 QUICK = ("--examples", "10", "--dtype", "float32", "--law", "agrees-with-float64")
+# Wrong, and without a worker process that imports torch as well.
+WRONG = ("check", "torch.sdpa", "--declare", "causal=lower_right", *QUICK)
 
 
 def on_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
@@ -49,7 +51,7 @@ def on_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
 
 
 def test_a_terminal_gets_a_bar_colours_and_signs(folder: Path) -> None:
-    code, shown = on_terminal("check", "kernels.py:interleaved", *QUICK)
+    code, shown = on_terminal(*WRONG)
     assert code == 1
     assert "searching" in shown
     assert "━" in shown
@@ -78,10 +80,17 @@ def test_no_color_is_honoured_and_tables_fit_80_columns(folder: Path) -> None:
     assert max(map(len, rows)) <= 80
 
 
-def test_a_pipe_gets_plain_text(spawn: Run) -> None:
-    finished = spawn(
-        "check", "kernels.py:interleaved", *QUICK, PYTHONIOENCODING="ascii", FORCE_COLOR="1"
-    )
+def test_a_pipe_gets_plain_text(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    finished = run(*WRONG)
+    assert (finished.code, finished.err) == (1, "")
+    assert finished.out.isascii()
+    assert "\x1b" not in finished.out
+
+
+@pytest.mark.slow
+def test_a_pipe_of_another_process_gets_plain_text(spawn: Run) -> None:
+    finished = spawn(*WRONG, PYTHONIOENCODING="ascii", FORCE_COLOR="1")
     assert (finished.code, finished.err) == (1, "")
     assert finished.out.isascii()
     assert "\x1b" not in finished.out

@@ -29,7 +29,7 @@ from tests.converters.broken import BROKEN, perfect
 
 def checked(function: Any, *laws: str) -> Any:
     target = kind_named("converter").open(function, function.__name__, {})
-    return check_target(target, Request(examples=100, dtypes=("float32",), laws=laws or None))
+    return check_target(target, Request(examples=60, dtypes=("float32",), laws=laws or None))
 
 
 def test_a_perfect_converter_holds(count_checks: Callable[[TargetResult], None]) -> None:

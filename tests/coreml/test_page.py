@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from equivalence.cli.app import app
+from equivalence.cli.app import command_line
 from equivalence.registry import OURS
 from tests.docs.snippets import arguments
 
@@ -28,7 +28,7 @@ def test_each_test_is_there(file: str, name: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_is_one(command: str) -> None:
     _, words = arguments(command)
-    assert callable(app(words[1:], prog_name="equivalence", standalone_mode=False))
+    assert callable(command_line()(words[1:], prog_name="equivalence", standalone_mode=False))
 
 
 def test_each_row_names_a_test_and_every_backend_is_on_it() -> None:

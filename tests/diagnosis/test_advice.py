@@ -55,7 +55,7 @@ def of_many_heads(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     ],
 )
 def test_another_map_of_heads_is_advised_where_all_calls_have_it(kernel, advice):
-    asked = Request(examples=30, dtypes=("float32",), laws=("agrees-with-float64",))
+    asked = Request(examples=20, dtypes=("float32",), laws=("agrees-with-float64",))
     (failure,) = check_target(LocalTarget.of(kernel, name="kernel"), asked).failures
     assert failure.diagnosis.text.endswith(f"the map is interleaved (h % num_kv_heads){advice}")
 
@@ -68,7 +68,7 @@ def test_another_map_of_heads_is_advised_where_all_calls_have_it(kernel, advice)
     ],
 )
 def test_a_declaration_is_advised_where_it_would_help(kernel, advice):
-    asked = Request(examples=60, dtypes=("float32",), laws=("agrees-with-float64",))
+    asked = Request(examples=25, dtypes=("float32",), laws=("agrees-with-float64",))
     (failure,) = check_target(LocalTarget.of(kernel, name="kernel"), asked).failures
     assert failure.diagnosis.kind == "causal-alignment"
     expected = "causal masking is anchored upper-left, expected lower-right"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from equivalence.cli import run as run_here
-from equivalence.cli.app import app
+from equivalence.cli.app import command_line
 from tests.docs.snippets import ROOT, Block, arguments, blocks, pages
 from tests.docs.workplace import furnish, run
 
@@ -48,7 +48,7 @@ def test_the_blocks_are_found():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_is_one(command):
     _, words = arguments(command)
-    parsed = app(words[1:], prog_name="equivalence", standalone_mode=False)
+    parsed = command_line()(words[1:], prog_name="equivalence", standalone_mode=False)
     assert callable(parsed), f"`{command}` is not understood"
 
 

@@ -37,7 +37,7 @@ def up_to(most: int) -> Any:
 
 def checked(kernel: Any, **facts: Any) -> TargetResult:
     target = LocalTarget.of(kernel, name="picky", facts=facts)
-    return check_target(target, Request(dtypes=("float32",), examples=40))
+    return check_target(target, Request(dtypes=("float32",), examples=20))
 
 
 def test_one_that_refuses_most_is_limited_and_held_on_the_rest() -> None:

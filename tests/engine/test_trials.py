@@ -62,7 +62,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def check(kernel: Any, **request: Any) -> TargetResult:
     target = LocalTarget.of(kernel, name="kernel")
-    return check_target(target, Request(**{"examples": 15, "dtypes": ("float32",), **request}))
+    return check_target(target, Request(**{"examples": 8, "dtypes": ("float32",), **request}))
 
 
 def test_the_options_of_a_module_are_those_of_its_forward() -> None:
@@ -147,7 +147,7 @@ def test_a_parameter_of_another_name_is_listed_and_can_be_declared() -> None:
     assert "never given" in check(kernel).not_exercised["parameter is_cuasal"]
     facts = {"options": {"causal": "is_cuasal"}, "causal": "upper_left"}
     target = LocalTarget.of(kernel, name="kernel", facts=facts)
-    result = check_target(target, Request(examples=20, dtypes=("float32",)))
+    result = check_target(target, Request(examples=8, dtypes=("float32",)))
     assert result.held is True
     assert not [name for name in result.not_exercised if name.startswith("parameter")]
 
@@ -164,7 +164,7 @@ def test_a_worker_tells_the_parameters_that_it_never_gets(tmp_path: Path) -> Non
 
 
 def test_a_time_that_is_too_short_still_judges_two_cases_in_each_dtype() -> None:
-    result = check(attend, seconds=1e-3)
+    result = check(attend, seconds=1e-3, examples=15)
     assert result.held is True
     assert result.shares.cases == 2 * len({law.dtype for law in result.laws}) > 0
 
@@ -174,7 +174,7 @@ def test_another_layout_is_the_only_fault_and_names_what_accepts_it() -> None:
         swapped = (tensor.transpose(1, 2) for tensor in (query, key, value))
         return attend(*swapped, causal=causal).transpose(1, 2)
 
-    result = check(bshd, examples=20, laws=("agrees-with-float64",))
+    result = check(bshd, examples=10, laws=("agrees-with-float64",))
     assert [failure.diagnosis.kind for failure in result.failures] == ["layout"]
     assert result.failures[0].diagnosis.text.endswith("--declare layout=BSHD")
     assert not result.crashed

@@ -15,7 +15,7 @@ from equivalence.report.schema import ReportJson
 
 from .conftest import found, law, report, reports, target, text
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=20, deadline=None)
 
 
 @few

@@ -91,7 +91,10 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("formulation", "dtype"), ASKED)
+@pytest.mark.parametrize(
+    ("formulation", "dtype"),
+    [pytest.param(*one, marks=[] if one[1] == "float16" else pytest.mark.slow) for one in ASKED],
+)
 def test_a_whole_graph_is_what_coremltools_infers(formulation: str, dtype: str) -> None:
     case = case_of(formulation, dtype)
     states = keeps_states(formulation)

@@ -29,7 +29,7 @@ def test_the_defaults_are_the_smallest_case():
 
 
 @given(mla_cases())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_text_of_a_case_reads_back(case):
     assert parse_case(case_text(case)) == case
     assert all(field not in repr(case) for field in ("=None", "weights='plain'"))
@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_refused_with_its_value(fields, said):
 
 
 @given(mla_cases(MlaDomain(dtypes=("bfloat16", "float64"))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_tensors_have_the_shapes_of_the_contract(case):
     inputs = latent_inputs(case)
     b, h, q, s = case.batch_size, case.num_heads, case.q_len, case.kv_len

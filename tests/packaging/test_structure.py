@@ -92,7 +92,9 @@ def imported(name: str) -> Iterator[str]:
 def _without_typing(tree: ast.Module) -> ast.Module:
     """The tree without what stands under ``if TYPE_CHECKING:``."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
+            if node.test.id != "TYPE_CHECKING":
+                continue
             node.body = [ast.Pass()]
     return tree
 

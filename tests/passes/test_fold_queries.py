@@ -47,7 +47,7 @@ def test_many_folded_graphs_compute_the_same(layout: Layout) -> None:
     is_folded_as_it_may(layout)
 
 
-@settings(CALM, max_examples=10)
+@settings(CALM, max_examples=3)
 @given(layout=layouts)
 @example(layout=Layout())
 @example(layout=Layout(key_order="interleaved", value_order="interleaved"))
@@ -126,7 +126,13 @@ def test_a_refusal_says_why(layout: Layout, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cache", "q_len"), [("inputs", 1), ("state", 1), ("inputs", 3), ("state", 3)]
+    ("cache", "q_len"),
+    [
+        ("inputs", 1),
+        pytest.param("state", 1, marks=pytest.mark.slow),
+        pytest.param("inputs", 3, marks=pytest.mark.slow),
+        ("state", 3),
+    ],
 )
 def test_a_saved_model_of_two_layers_is_folded(cache: str, q_len: int, tmp_path: Path) -> None:
     recipe = Recipe.of_model("exaone-4.0-1.2b", layers=2, context=24, cache=cache, q_len=q_len)

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-QUICK = ["--model", "model", "--text", "book.txt", "--steps", "4", "--kv-heads", "2,1"]
+QUICK = ["--model", "model", "--text", "book.txt", "--steps", "2", "--kv-heads", "2,1"]
 
 
 def test_a_local_model(capsys: Capture) -> None:
@@ -46,7 +46,7 @@ def test_a_local_model(capsys: Capture) -> None:
     assert answer["uniform_bits"] == 8
     assert answer["seeds"] == [0, 1, 2]
     assert len(answer["curves"]) == 9
-    assert {len(curve["test"]) for curve in answer["curves"]} == {5}
+    assert {len(curve["test"]) for curve in answer["curves"]} == {3}
     for row in answer["rows"]:
         assert row["untrained_perplexity"] == pytest.approx(2 ** row["untrained_bits"])
     assert "to control" in printed.err
