@@ -1,5 +1,6 @@
 """Settings of this repository's own test run."""
 
+import gc
 import signal
 import threading
 from collections.abc import Callable
@@ -23,6 +24,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Let `-n` share the items by work stealing, since their lengths differ widely."""
     if config.getoption("numprocesses", None) and config.getoption("dist", None) == "no":
         config.option.dist = "worksteal"
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the imports made out of every later search for garbage: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from equivalence.results import TargetResult
 from tests.commands import Run
 
 QUICK = ("--examples", "6", "--dtype", "float32")
+SOME = ("--examples", "20", "--dtype", "float32")
 AGREES = ("--law", "agrees-with-float64")
 
 
@@ -31,7 +32,7 @@ def test_a_right_kernel_holds(run: Run) -> None:
 
 def test_a_wrong_kernel_is_told_with_its_smallest_case(run: Run, folder: Path) -> None:
     arguments = ("--law", "agrees-with-float64", "--json", "report.json", "--script", "failing")
-    finished = run("check", "kernels.py:interleaved", "--dtype", "float32", *arguments)
+    finished = run("check", "kernels.py:interleaved", *SOME, *arguments)
     assert (finished.code, finished.err) == (1, "")
     lines = finished.out.splitlines()
     assert lines[0].startswith("kernels.py:interleaved does not hold: 1 fault (head-mapping) in ")
@@ -50,11 +51,11 @@ def test_a_wrong_kernel_is_told_with_its_smallest_case(run: Run, folder: Path) -
 
 def test_declared_facts_are_repeated_by_the_replay_line(run: Run) -> None:
     declared = ("--declare", "causal=lower_right", "--law", "agrees-with-float64")
-    finished = run("check", "kernels.py:upper_left", "--dtype", "float32", *declared)
+    finished = run("check", "kernels.py:upper_left", *SOME, *declared)
     assert finished.code == 1
     assert "--declare causal=lower_right" in finished.out
     declared = ("--declare", "causal=upper_left", "--law", "agrees-with-float64")
-    assert run("check", "kernels.py:upper_left", "--dtype", "float32", *declared).code == 0
+    assert run("check", "kernels.py:upper_left", *SOME, *declared).code == 0
 
 
 def test_a_crash_goes_before_a_broken_law(run: Run) -> None:

@@ -22,7 +22,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.formulation)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(CASES[0], marks=pytest.mark.slow), *CASES[1:]],
+    ids=lambda case: case.formulation,
+)
 def test_a_saved_package_computes_the_same_bits(case: ConverterCase) -> None:
     calls = [[torch.from_numpy(a) for a in given.values()] for given in arguments(case)]
     options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes_of(case) or None}

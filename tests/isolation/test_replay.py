@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equivalence import replay
@@ -73,6 +73,7 @@ def weird_cases(draw):
     )
 
 
+@settings(max_examples=40)
 @given(case=weird_cases())
 def test_repr_parses_back(case):
     assert repr(parse_case(repr(case))) == repr(case)

@@ -139,7 +139,7 @@ NARROW = RotaryDomain(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(rotary_cases(NARROW))
 def test_cases_stay_inside_their_domain(case):
     assert case.dtype == "float16"
@@ -156,7 +156,7 @@ def test_cases_stay_inside_their_domain(case):
 def test_what_is_drawn_reaches_every_corner():
     seen = []
 
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=150, deadline=None, derandomize=True, database=None)
     @given(rotary_cases())
     def draw(case):
         seen.append(case)
