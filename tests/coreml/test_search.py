@@ -55,7 +55,7 @@ def test_a_fault_that_is_mended_is_shouted_out() -> None:
 @pytest.mark.parametrize(
     ("route", "examples"),
     [
-        ("trace", 5),
+        ("trace", 3),
         pytest.param("export", 6, marks=pytest.mark.slow),
         pytest.param("trace_double", 6, marks=pytest.mark.slow),
         pytest.param("trace_strict", 6, marks=pytest.mark.slow),

@@ -44,7 +44,7 @@ def short(
 
 def checked(kernel: Any) -> TargetResult:
     target = LocalTarget.of(kernel, name=kernel.__name__, facts={})
-    return check_target(target, Request(examples=25, dtypes=("float32",), laws=LAWS))
+    return check_target(target, Request(examples=16, dtypes=("float32",), laws=LAWS))
 
 
 def test_one_mistake_is_one_fault() -> None:
