@@ -22,8 +22,11 @@ LONG_CONTEXTS: Final = (129, 257, 512, 1025, 2048, 4096)
 # Kernels work in tiles of 16 to 128: lengths that fill a number of tiles, or miss it by one.
 TILES: Final = (16, 32, 64, 96, 128)
 LARGE_BATCHES: Final = (8, 11, 16, 17)
-MOST_SCORES: Final = 2**15
-MOST_NUMBERS: Final = 2**16  # in the keys of one case, for every query head and 8 queries
+# Of one case. Larger ones cost as much as several small ones and break no law that those keep:
+# many heads, long keys, many queries and wide heads are drawn, but not all of them together.
+MOST_SCORES: Final = 2**14
+MOST_PRODUCTS: Final = 2**17
+MOST_PRODUCTS_OF_MODELS: Final = 2**18  # whose heads are many and wide
 MASK_PATTERNS: Final = (
     "padding",
     "random",
@@ -79,10 +82,11 @@ def _case(pick: Random, domain: Domain) -> AttentionCase:
     batch_size = domain.batch_size[0] if real else pick.choice(_batch_sizes(domain, num_kv_heads))
     kv_len = pick.choice(_kv_lens(domain, short=real))
     heads = batch_size * num_kv_heads * group_size
-    q_len = pick.choice(_q_lens(domain, kv_len, heads=heads, short=real))
+    most = most_queries(heads, kv_len, head_dim)
+    q_len = pick.choice(_q_lens(domain, kv_len, most=most, short=real))
     if head_dim is None:
-        scores = heads * kv_len * max(1, q_len // 8)
-        head_dim = pick.choice(_head_dims(domain, MOST_NUMBERS // max(1, scores)))
+        most = MOST_PRODUCTS // max(1, heads * kv_len * q_len)
+        head_dim = pick.choice(_head_dims(domain, most))
     return AttentionCase(
         batch_size=batch_size,
         num_kv_heads=num_kv_heads,
@@ -202,7 +206,14 @@ def _kv_lens(domain: Domain, *, short: bool) -> list[int]:
     return [*sizes, *LONG_CONTEXTS] if domain.long_context and not short else sizes
 
 
-def _q_lens(domain: Domain, kv_len: int, *, heads: int, short: bool) -> list[int]:
+def most_queries(heads: int, kv_len: int, head_dim: int | None) -> int:
+    """How many queries a case has at most; head_dim: of a real model, None where it is open."""
+    if head_dim is None:
+        return MOST_SCORES // max(1, heads * kv_len)
+    return MOST_PRODUCTS_OF_MODELS // max(1, heads * kv_len * head_dim)
+
+
+def _q_lens(domain: Domain, kv_len: int, *, most: int, short: bool) -> list[int]:
     """A third are single steps; some are as long as the keys, or beyond a tile of 16."""
     if domain.square:
         return [kv_len]
@@ -212,9 +223,9 @@ def _q_lens(domain: Domain, kv_len: int, *, heads: int, short: bool) -> list[int
     low, high = domain.q_len
     if not domain.longer_queries:
         high = max(low, min(high, kv_len))
+    most = max(low, most)
     if short or kv_len > 130:
-        return [*range(low, max(low, min(high, 3)) + 1)]
-    most = max(low, MOST_SCORES // (heads * kv_len or 1))
+        return [*range(low, max(low, min(high, most, 3)) + 1)]
     lengths = [*range(low, max(low, min(high, 12)) + 1), *[low] * 4]
     lengths += [n for n in (16, 17, 18, 33) if low <= n <= high]
     if kv_len <= 24:

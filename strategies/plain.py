@@ -19,10 +19,11 @@ from equivalence.masks import HIDDEN_VALUES, Mask
 from equivalence.strategies.attention import (
     MAGNITUDES,
     MASK_PATTERNS,
-    MOST_NUMBERS,
+    MOST_PRODUCTS,
     MOST_SCORES,
     SCALES,
     SOFTCAPS,
+    most_queries,
     real_layouts,
 )
 
@@ -93,18 +94,18 @@ def attention_from(
     tails: every other kv_len is one beyond a tile of keys.
     """
     num_kv_heads, group_size, head_dim = _heads(domain, rng)
-    heads, real = num_kv_heads * group_size, head_dim is not None
-    longest = min(LONGEST_REAL, isqrt(MOST_SCORES // heads)) if real else None
-    lengths = str(row.get("lengths", ""))
-    kv_len, q_len = _lengths(lengths, domain, rng, longest=longest, tails=tails)
+    heads, lengths = num_kv_heads * group_size, str(row.get("lengths", ""))
     batch_size = domain.batch_size[0]
-    if not real:
+    if head_dim is not None:
+        kv_len, q_len = _lengths_of_model(lengths, domain, rng, heads, head_dim)
+    else:
+        kv_len, q_len = _lengths(lengths, domain, rng, high=domain.kv_len[1], tails=tails)
         most = MOST_SCORES // max(1, heads * q_len * kv_len)
         batch_size = max(batch_size, min(most, _mostly(rng, domain.batch_size, SMALL_BATCH)))
     if head_dim is None:
-        scores = batch_size * heads * kv_len * max(1, q_len // 8)
+        scores = batch_size * heads * kv_len * q_len
         sizes = sorted(domain.head_dims or FUZZ_HEAD_DIMS)
-        fitting = [size for size in sizes if size * scores <= MOST_NUMBERS]
+        fitting = [size for size in sizes if size * scores <= MOST_PRODUCTS]
         head_dim = int(_pick(rng, fitting or sizes[:1]))
     fields: dict[str, Any] = {
         "batch_size": batch_size,
@@ -174,12 +175,27 @@ def _heads(domain: Domain, rng: np.random.Generator) -> tuple[int, int, int | No
     return _within(rng, domain.num_kv_heads), _within(rng, domain.group_size), None
 
 
-def _lengths(
-    level: str, domain: Domain, rng: np.random.Generator, *, longest: int | None, tails: bool
+def _lengths_of_model(
+    level: str, domain: Domain, rng: np.random.Generator, heads: int, head_dim: int
 ) -> tuple[int, int]:
-    """(kv_len, q_len), near what ``level`` says and always inside the domain."""
+    """(kv_len, q_len) as :func:`_lengths`, short enough for heads that are many and wide."""
     low, high = domain.kv_len
-    high = high if longest is None else max(low, min(high, longest))
+    longest = LONGEST_REAL
+    if domain.square or level in ("as many queries", "more queries"):
+        longest = min(longest, isqrt(most_queries(heads, 1, head_dim)) - 1)
+    high = max(low, min(high, longest))
+    kv_len, q_len = _lengths(level, domain, rng, high=high, tails=False)
+    if domain.square or domain.q_lens is not None:
+        return kv_len, q_len
+    most = most_queries(heads, kv_len, head_dim)
+    return kv_len, min(q_len, max(domain.q_len[0], most))
+
+
+def _lengths(
+    level: str, domain: Domain, rng: np.random.Generator, *, high: int, tails: bool
+) -> tuple[int, int]:
+    """(kv_len, q_len), near what ``level`` says and inside the domain; kv_len up to ``high``."""
+    low = domain.kv_len[0]
     if domain.kv_lens is not None:
         kv_len = int(_pick(rng, sorted(domain.kv_lens)))
     else:
