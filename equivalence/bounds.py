@@ -15,6 +15,7 @@ import numpy as np
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
 from equivalence.mixture import (
+    CHUNK_ELEMENTS,
     SCORE_ERROR_CAP,
     Mixture,
     compound,
@@ -123,8 +124,11 @@ def _product_error(inputs: AttentionInputs, profile: Profile) -> Array:
     eta = format_of(profile.store or inputs.dtype).half_subnormal
     query, key = np.abs(inputs.query), np.abs(inputs.key)
     products = np.empty((*query.shape[:3], key.shape[2]))
-    for head, kv_head in enumerate(inputs.kv_head_of):  # a copy for each head could be large
-        np.matmul(query[:, head], key[:, kv_head].swapaxes(-1, -2), out=products[:, head])
+    step = max(1, CHUNK_ELEMENTS * key.shape[1] // max(1, key.size))
+    for start in range(0, query.shape[1], step):  # a copy for each head could be large
+        heads = slice(start, start + step)
+        read = key[:, inputs.kv_head_of[heads]].swapaxes(-1, -2)
+        np.matmul(query[:, heads], read, out=products[:, heads])
     grown = joined(gamma(head_dim + 2, u_a), compound(n_q, u))
     error = scale * (grown * products + head_dim * profile.flush(inputs.dtype))
     if n_q:
@@ -173,9 +177,18 @@ def weights_of(inputs: AttentionInputs, exact: Attention, profile: Profile) -> W
     return Weights(probabilities=probabilities, scores_off=scores_off, visible=visible)
 
 
-def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Allowance:
-    """The bound of the docs for every output element of ``inputs`` under ``profile``."""
-    weights, value = weights_of(inputs, exact, profile), inputs.value
+def allowance(
+    inputs: AttentionInputs,
+    exact: Attention,
+    profile: Profile,
+    *,
+    weights: Weights | None = None,
+) -> Allowance:
+    """The bound of the docs for every output element of ``inputs`` under ``profile``.
+
+    weights: where they are known already, :func:`weights_of` of these three.
+    """
+    weights, value = weights or weights_of(inputs, exact, profile), inputs.value
     if inputs.sinks is not None:  # its value is zero
         batch_size, num_kv_heads, _, width = value.shape
         value = np.concatenate([value, np.zeros((batch_size, num_kv_heads, 1, width))], axis=2)
@@ -195,7 +208,7 @@ def allowance(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Al
         allowed=allowed,
         furthest=furthest,
         natural=natural,
-        in_domain=_in_domain(inputs, exact, profile),
+        in_domain=in_domain(inputs, exact, profile),
     )
 
 
@@ -214,7 +227,7 @@ def _weightless(inputs: AttentionInputs, exact: Attention, scores_off: Array) ->
     return np.asarray(depth + scores_off + top_off < UNDERFLOW)
 
 
-def _in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
+def in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:
     """Rows whose intermediate values the profile can store: bool ``[B, H, Sq]``."""
     inside = np.ones(exact.output.shape[:3], bool)
     if profile.scores_overflow:

@@ -70,7 +70,7 @@ class LocalTarget:
         wrote to is ``mutated``.
         """
         held = {**operands, **{k: v for k, v in keywords.items() if isinstance(v, np.ndarray)}}
-        before = {name: buffer_of(array).copy() for name, array in held.items()}
+        before = {name: buffer_of(array).tobytes() for name, array in held.items()}
         try:
             outcome = self._run(operands, keywords, dtype, output_gradient)
         except (Unsupported, NotImplementedError) as refusal:
@@ -80,7 +80,7 @@ class LocalTarget:
         except Exception as error:  # whatever a kernel raises is a fact about it
             return Outcome(status="raised", text=said(error))
         mutated = tuple(
-            name for name, array in held.items() if _differs(before[name], buffer_of(array))
+            name for name, array in held.items() if buffer_of(array).tobytes() != before[name]
         )
         return replace(outcome, mutated=mutated) if mutated else outcome
 
@@ -229,7 +229,3 @@ def _gradients(
     images = [_as_bhsd(found[0], declared.layout) for g in grads if (found := from_native(g))]
     query, key, value = (np.asarray(image, np.float64) for image in images)
     return query, key, value
-
-
-def _differs(before: Array, after: Array) -> bool:
-    return before.tobytes() != after.tobytes()

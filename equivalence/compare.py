@@ -54,28 +54,30 @@ def compare(
     never do. Infinity is accepted exactly where |expected| + B rounds to infinity in ``dtype``.
     """
     counted = allowance.in_domain if rows is None else allowance.in_domain & rows
-    judged = np.broadcast_to(counted[..., None], actual.shape)
+    judged = counted[..., None]
     bound = allowance.allowed
     finite = np.isfinite(actual)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.abs(actual - expected)
-        used = np.divide(error, bound, out=np.zeros(error.shape), where=error != 0)
+        used = error / bound
+        used[error == 0] = 0.0
         if not finite.all():
             overflows = np.isinf(actual) & (np.abs(expected) + bound >= format_of(dtype).overflow)
             overflows &= np.sign(actual) == np.sign(expected)
             used = np.where(finite, used, np.where(overflows, 0.0, np.inf))
-        natural = np.divide(error, allowance.natural, out=np.zeros(error.shape), where=judged)
-    natural_worst = float(np.max(natural, initial=0.0, where=np.isfinite(natural) & finite))
+        natural = error / allowance.natural
+    usable = judged & finite & np.isfinite(natural)
+    natural_worst = float(natural[usable].max(initial=0.0))
     scored = np.where(judged, used, -1.0)
     possible = judged & (allowance.furthest > 0)
     blind = possible & (bound >= allowance.furthest)
     if not actual.size or not judged.any():
         return Comparison(
             used=0.0, natural=0.0, index=(), got=0.0, expected=0.0, error=0.0, allowed=0.0,
-            outside=0, judged=0, unjudged_nonfinite=int((~finite & ~judged).sum()), vacuous=True,
-            nonfinite=False, wrong=np.zeros(actual.shape, bool),
+            outside=0, judged=0, unjudged_nonfinite=int(np.count_nonzero(~finite & ~judged)),
+            vacuous=True, nonfinite=False, wrong=np.zeros(actual.shape, bool),
         )  # fmt: skip
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(scored)), scored.shape))
+    index = tuple(map(int, np.unravel_index(scored.argmax(), scored.shape)))
     wrong = judged & ~(used <= 1.0)
     return Comparison(
         used=float(scored[index]),
@@ -85,10 +87,10 @@ def compare(
         expected=float(expected[index]),
         error=float(error[index]),
         allowed=float(bound[index]),
-        outside=int(wrong.sum()),
-        judged=int(judged.sum()),
-        unjudged_nonfinite=int((~finite & ~judged).sum()),
-        vacuous=2 * int(blind.sum()) > int(possible.sum()),
+        outside=int(np.count_nonzero(wrong)),
+        judged=int(np.count_nonzero(judged)) * actual.shape[-1],
+        unjudged_nonfinite=int(np.count_nonzero(~finite & ~judged)),
+        vacuous=bool(2 * np.count_nonzero(blind) > np.count_nonzero(possible)),
         nonfinite=bool((~finite & wrong).any()),
         wrong=wrong,
     )

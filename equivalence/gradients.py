@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equivalence.bounds import lse_roundings, score_error, weights_of
+from equivalence.bounds import Weights, lse_roundings, score_error, weights_of
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
 from equivalence.mixture import (
@@ -38,23 +38,42 @@ class Gradients:
     largest_product: float
 
 
-def gradients(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardFlow:
+    """What flows back to the scores of each query head: all ``[B, H, Sq, Skv]``.
+
+    p and d_scores (dS), and what each is off by; it is the same however heads are shared.
+    """
+
+    p: Array
+    p_off: Array
+    d_scores: Array
+    s_off: Array
+    largest_product: float
+
+
+def backward_flow(
     inputs: AttentionInputs,
     exact: Attention,
     output_error: Array,
     upstream: Array,
     profile: Profile,
-) -> Gradients:
-    """Gradients for ``upstream`` ``[B, H, Sq, Dv]``; ``output_error`` bounds the forward output.
+    *,
+    weights: Weights | None = None,
+) -> BackwardFlow:
+    """Of ``upstream`` ``[B, H, Sq, Dv]``; ``output_error`` bounds the forward output.
+
+    weights: where they are known already, ``bounds.weights_of`` these inputs.
 
     ``step`` counts, for every stored intermediate (dP, dS, the slope, the scaled dS, and the
     per-head sums), one rounding of the storage format where the profile stores any. Derivation,
     with the same names: docs/bound.md.
     """
     r = _Roundings.of(inputs, exact, profile)
-    key, value = inputs.key[:, inputs.kv_head_of], inputs.value[:, inputs.kv_head_of]
-    p, seen, scale = exact.probabilities, exact.visible, inputs.scale_value
-    p_off = np.where(seen, _probability_error(inputs, exact, profile, r), 0.0)
+    value = inputs.value[:, inputs.kv_head_of]
+    p, seen = exact.probabilities, exact.visible
+    weights = weights or weights_of(inputs, exact, profile)
+    p_off = np.where(seen, _probability_error(weights, exact, profile, r), 0.0)
 
     d_out, width = np.abs(upstream), value.shape[-1]
     products = np.matmul(upstream, value.swapaxes(-1, -2))
@@ -78,7 +97,32 @@ def gradients(
     s_off = s_off * (slope + slope_off) + p * difference * slope_off
     s_off = s_off * (1 + r.step) + r.step * np.abs(d_scores)
     s_off = np.where(seen, s_off + r.count * r.eta * _steepest(inputs) + 4 * r.tau, 0.0)
+    return BackwardFlow(
+        p=p,
+        p_off=p_off,
+        d_scores=d_scores,
+        s_off=s_off,
+        largest_product=float(np.abs(products).max(initial=0.0)),
+    )
 
+
+def gradients(
+    inputs: AttentionInputs,
+    exact: Attention,
+    output_error: Array,
+    upstream: Array,
+    profile: Profile,
+    *,
+    flow: BackwardFlow | None = None,
+) -> Gradients:
+    """Gradients for ``upstream`` ``[B, H, Sq, Dv]``; ``output_error`` bounds the forward output.
+
+    flow: where it is known already, :func:`backward_flow` of these four.
+    """
+    flow = flow or backward_flow(inputs, exact, output_error, upstream, profile)
+    r = _Roundings.of(inputs, exact, profile)
+    p, p_off, d_scores, s_off = flow.p, flow.p_off, flow.d_scores, flow.s_off
+    seen, scale, key = exact.visible, inputs.scale_value, inputs.key[:, inputs.kv_head_of]
     scaled, scaled_off = scale * d_scores, np.where(seen, abs(scale) * s_off + r.eta + r.tau, 0.0)
     d_query, query_off = _summed(scaled, scaled_off, key, p.shape[-1] + 2, r)
     scaled, scaled_off = scaled.swapaxes(-1, -2), scaled_off.swapaxes(-1, -2)
@@ -92,12 +136,12 @@ def gradients(
         query_off = query_off + root * r.eta * size.sum(-1)[..., None]
         key_off = key_off + root * r.eta * size.sum(-2)[..., None]
     kv_heads, head_of = inputs.key.shape[1], inputs.kv_head_of
-    results = [d_query, *(_by_kv_head(x, head_of, kv_heads) for x in (d_key, d_value))]
-    errors = [query_off, *(_by_kv_head(x, head_of, kv_heads) for x in (key_off, value_off))]
+    results = [d_query, *(by_kv_head(x, head_of, kv_heads) for x in (d_key, d_value))]
+    errors = [query_off, *(by_kv_head(x, head_of, kv_heads) for x in (key_off, value_off))]
     if r.count and not isinstance(inputs.head_order, str):
         # A gather of heads sums its gradients one by one, in the storage format.
         for i, per_head in ((1, d_key), (2, d_value)):
-            size = _by_kv_head(np.abs(per_head), head_of, kv_heads) + errors[i]
+            size = by_kv_head(np.abs(per_head), head_of, kv_heads) + errors[i]
             errors[i] = errors[i] + compound(group, r.u) * size
     u_out = format_of(inputs.dtype).unit_roundoff
     eta_out = max(format_of(inputs.dtype).half_subnormal, r.eta)
@@ -108,7 +152,7 @@ def gradients(
     return Gradients(
         exact=(results[0], results[1], results[2]),
         allowed=(allowed[0], allowed[1], allowed[2]),
-        largest_product=float(np.abs(products).max(initial=0.0)),
+        largest_product=flow.largest_product,
     )
 
 
@@ -146,7 +190,7 @@ class _Roundings:
 
 
 def _probability_error(
-    inputs: AttentionInputs, exact: Attention, profile: Profile, r: _Roundings
+    weights: Weights, exact: Attention, profile: Profile, r: _Roundings
 ) -> Array:
     """How far each computed probability may be off: ``[B, H, Sq, Skv]``.
 
@@ -154,7 +198,7 @@ def _probability_error(
     they are stored, the backward pass sees those of the forward pass, and no p leaves [0, 1];
     where they are computed anew, exp(s - lse) may leave it.
     """
-    weights, p = weights_of(inputs, exact, profile), exact.probabilities
+    p = exact.probabilities
     unsure = np.asarray(weights.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
     off = np.minimum(weights.scores_off, SCORE_ERROR_CAP)
     grown = (weights.probabilities * np.exp(off)).sum(-1, keepdims=True)
@@ -203,12 +247,17 @@ def _summed(
     weights: Array, weights_off: Array, rows: Array, terms: int, r: _Roundings
 ) -> tuple[Array, Array]:
     """weights @ rows, and what it is off by where ``terms`` are summed."""
-    size = np.matmul(np.abs(weights) + weights_off, np.abs(rows))
-    error = np.matmul(weights_off, np.abs(rows)) + joined(gamma(terms, r.u_a), r.step) * size
+    rounded = joined(gamma(terms, r.u_a), r.step)
+    error = np.matmul(weights_off + rounded * (np.abs(weights) + weights_off), np.abs(rows))
     return np.matmul(weights, rows), error + terms * r.tau + r.eta
 
 
-def _by_kv_head(per_head: Array, head_of: Array, kv_heads: int) -> Array:
+def by_kv_head(per_head: Array, head_of: Array, kv_heads: int) -> Array:
     """Sum what each query head contributes to the key/value head that it reads."""
+    counts = np.bincount(head_of, minlength=kv_heads)
+    if (counts == counts[0]).all():
+        order = np.argsort(head_of, kind="stable")
+        shape = (per_head.shape[0], kv_heads, counts[0], *per_head.shape[2:])
+        return np.asarray(per_head[:, order].reshape(shape).sum(axis=2))
     sums = [per_head[:, head_of == head].sum(axis=1) for head in range(kv_heads)]
     return np.stack(sums, axis=1)

@@ -102,8 +102,9 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
     seen = visible.sum(axis=-1)[..., None].astype(np.float64)
     capped_rows = np.asarray(mixture.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
     off = np.minimum(mixture.scores_off, SCORE_ERROR_CAP)
-    grown = probabilities * np.expm1(off)
-    shrunk_total = (probabilities * np.exp(-off)).sum(axis=-1)[..., None]
+    more = np.expm1(off)
+    grown = probabilities * more
+    shrunk_total = (probabilities / (1 + more)).sum(axis=-1)[..., None]
     shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
     # Weights that sum to one or less: their mean distance is below the largest by itself.
     needs_reach = bool(capped_rows.any() or (grown.sum(axis=-1)[..., None] > shrunk_total).any())
@@ -111,7 +112,9 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
     growth = gamma_array(seen + profile.growth_steps(), u_a)
     summed = joined(compound(n_p, u), growth, mixture.value_error)  # alpha of docs/bound.md
     divided = joined(growth, gamma(1, u_a))  # beta
-    floor = np.broadcast_to(np.asarray(mixture.value_floor, np.float64), output.shape)
+    floor = mixture.value_floor
+    if isinstance(floor, np.ndarray):
+        floor = np.broadcast_to(floor, output.shape)
 
     allowed, furthest, natural = np.empty_like(output), np.empty_like(output), np.empty_like(output)
     all_visible = bool(visible.all())
@@ -141,7 +144,8 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
         w = np.matmul(largest_weights, magnitude) / shrunk_total
         w = np.where(capped_rows, tallest, np.minimum(w, tallest))
-        lost = (tau + n_p * eta) * total + seen * tau + floor[..., part]
+        least = floor[..., part] if isinstance(floor, np.ndarray) else floor
+        lost = (tau + n_p * eta) * total + seen * tau + least
         inner = b_score + summed * w + lost * (1 + summed)
         if mixture.merging is not None:
             weighed, spread = mixture.merging

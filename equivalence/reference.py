@@ -7,7 +7,7 @@ o_i  = sum_j p_ij v_j,      lse_i = m_i + log(sum_j exp(s_ij - m_i))
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,8 @@ class Attention:
 
     output ``[B, H, Sq, Dv]`` (zero where a row sees no key); dots q.k, scores (after softcap and
     bias), probabilities and visible ``[B, H, Sq, Skv]``; lse ``[B, H, Sq]``, without the sink
-    and -inf on empty rows; sink_probability ``[B, H, Sq]`` or None.
+    and -inf on empty rows; sink_probability ``[B, H, Sq]`` or None; seen, how many keys each query
+    sees, int ``[B, H, Sq]``.
     """
 
     output: Array
@@ -30,14 +31,14 @@ class Attention:
     scores: Array
     probabilities: Array
     visible: Array
+    seen: Array
     lse: Array
     sink_probability: Array | None
 
-    @property
-    def seen(self) -> Array:
-        """How many keys each query sees: int ``[B, H, Sq]``."""
-        count: Array = self.visible.sum(axis=-1)
-        return count
+
+def with_values(exact: Attention, value: Array) -> Attention:
+    """The same attention to other values ``[B, H, Skv, Dv]``, one for each query head."""
+    return replace(exact, output=np.matmul(exact.probabilities, value))
 
 
 def attention(inputs: AttentionInputs) -> Attention:
@@ -75,6 +76,7 @@ def attention(inputs: AttentionInputs) -> Attention:
         scores=scores,
         probabilities=probabilities,
         visible=visible,
+        seen=np.broadcast_to(inputs.visible.sum(axis=-1), visible.shape[:3]),
         lse=lse,
         sink_probability=sink_probability,
     )

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from equivalence.bounds import Allowance, allowance
+from equivalence.bounds import Allowance, Weights, allowance, weights_of
 from equivalence.case import AttentionCase
 from equivalence.compare import Comparison, compare
 from equivalence.domain import Domain
@@ -18,10 +18,10 @@ from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs, attention_inputs
 from equivalence.outcome import Outcome, Target
 from equivalence.profiles import Profile, profile_for
-from equivalence.reference import Attention, attention
+from equivalence.reference import Attention, attention, with_values
 from equivalence.verdict import Trouble, Verdict, broken, refused
 
-REMEMBERED: Final = 48
+REMEMBERED: Final = 96
 SOUND: Final = ("held", "vacuous")  # verdicts on an output that other laws may start from
 AXES: Final = ("batch row", "query head", "query", "channel")
 T = TypeVar("T")
@@ -266,7 +266,21 @@ class Subject(AttentionSubject[AttentionCase, Domain, AttentionInputs]):
 
     def bound(self, inputs: AttentionInputs, exact: Attention, profile: Profile) -> Allowance:
         """The error bound of ``inputs`` under ``profile``."""
-        return allowance(inputs, exact, profile)
+        weights = self.weights(inputs) if profile == self.profile(inputs.dtype) else None
+        return allowance(inputs, exact, profile, weights=weights)
+
+    def weights(self, inputs: AttentionInputs) -> Weights:
+        """What is weighed in each row, and how far off the scores may be, evaluated once."""
+        profile = self.profile(inputs.dtype)
+        return self.once("weights", inputs, lambda: weights_of(inputs, self.exact(inputs), profile))
+
+    def revalued(self, inputs: AttentionInputs, value: Array) -> AttentionInputs:
+        """``inputs`` with other values, of which the scores and weights are known."""
+        other = inputs.but(value=value)
+        exact, weights = self.exact(inputs), self.weights(inputs)
+        self.once("exact", other, lambda: with_values(exact, value[:, inputs.kv_head_of]))
+        self.once("weights", other, lambda: weights)
+        return other
 
     def output_shape(self, inputs: AttentionInputs) -> tuple[int, ...]:
         """``(B, H, Sq, Dv)``, what a call must return."""

@@ -38,6 +38,7 @@ def latent_attention(inputs: LatentInputs) -> Attention:
         capped=inputs.scale_value * dots,
         scores=scores,
         probabilities=probabilities,
+        seen=visible.sum(axis=-1),
         visible=visible,
         lse=lse,
         sink_probability=None,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from equivalence.bounds import combination_error, lse_allowance
+from equivalence.bounds import combination_error, in_domain, lse_allowance
 from equivalence.case import AttentionCase
 from equivalence.compare import compare
 from equivalence.domain import Domain
@@ -15,6 +15,7 @@ from equivalence.inputs import AttentionInputs
 from equivalence.laws.alike import what_rows_hold
 from equivalence.laws.law import law
 from equivalence.masks import Mask
+from equivalence.mixture import CHUNK_ELEMENTS
 from equivalence.subject import Subject
 from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
@@ -47,14 +48,17 @@ def within_hull(case: AttentionCase, subject: Subject) -> Verdict:
 
 
 def _hull(inputs: AttentionInputs, visible: Array) -> tuple[Array, Array]:
-    """Smallest and largest visible value of each output element, one head at a time."""
+    """Smallest and largest visible value of each output element, a few heads at a time."""
     shape = (*visible.shape[:3], inputs.value.shape[-1])
-    low, high = np.zeros(shape), np.zeros(shape)
-    for head, kv_head in enumerate(inputs.kv_head_of):
-        seen = visible[:, head, :, :, None]
-        value = inputs.value[:, kv_head, None]
-        low[:, head] = np.where(seen, value, np.inf).min(axis=2, initial=np.inf)
-        high[:, head] = np.where(seen, value, -np.inf).max(axis=2, initial=-np.inf)
+    low, high = np.empty(shape), np.empty(shape)
+    by_key = np.ascontiguousarray(inputs.value.swapaxes(-1, -2))  # numpy reduces a last axis best
+    step = max(1, CHUNK_ELEMENTS * shape[1] // max(1, low.size * visible.shape[3]))
+    for start in range(0, shape[1], step):
+        part = slice(start, start + step)
+        seen = visible[:, part, :, None, :]
+        value = by_key[:, inputs.kv_head_of[part], None]
+        low[:, part] = np.where(seen, value, np.inf).min(axis=-1, initial=np.inf)
+        high[:, part] = np.where(seen, value, -np.inf).max(axis=-1, initial=-np.inf)
     if inputs.sinks is not None:  # the sink is a key whose value is zero
         low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     return low, high
@@ -94,7 +98,7 @@ def masked_rows(case: AttentionCase, subject: Subject) -> Verdict:
         return INAPPLICABLE
     exact = subject.exact(inputs)
     # An infinite score under a mask of -inf is NaN: that is a matter of range and not of masks.
-    asked = (exact.seen == 0) & subject.allowance(inputs).in_domain
+    asked = (exact.seen == 0) & in_domain(inputs, exact, subject.profile(inputs.dtype))
     empty = np.broadcast_to(asked[..., None], outcome.output.shape)
     if not empty.any():
         return INAPPLICABLE

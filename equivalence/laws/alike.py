@@ -112,12 +112,19 @@ def pieces_repeat(subject: PiecewiseSubject, inputs: Any, *, text: str, than: st
 
 
 def as_contiguous(
-    subject: SubjectOf[Any, Any, InputsT, Any], inputs: InputsT, *, kind: str
+    subject: SubjectOf[Any, Any, InputsT, Any],
+    inputs: InputsT,
+    *,
+    kind: str,
+    plain: InputsT | None = None,
 ) -> Verdict:
-    """The same numbers in contiguous tensors give the same output, within both bounds."""
-    plain: InputsT = inputs.but(memory="contiguous")
+    """The same numbers in contiguous tensors give the same output, within both bounds.
+
+    plain: those, where somebody may have asked for them already.
+    """
+    plain = inputs.but(memory="contiguous") if plain is None else plain
     strided, flat = subject.call(inputs), subject.call(plain)
-    subject.alike(inputs, plain)
+    subject.alike(plain, inputs)
     if not subject.sound(plain, flat):
         return INAPPLICABLE
     if (problem := subject.unusable(inputs, strided)) is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from equivalence.case import AttentionCase
 from equivalence.compare import compare
 from equivalence.domain import Domain
-from equivalence.inputs import AttentionInputs, attention_inputs
+from equivalence.inputs import AttentionInputs
 from equivalence.laws.alike import as_contiguous, refuses, untouched
 from equivalence.laws.law import law
 from equivalence.masks import Mask
@@ -48,7 +48,10 @@ def _strided(case: AttentionCase, domain: Domain) -> AttentionCase | None:
 @law("strides-do-not-matter", adapt=_strided)
 def strides_do_not_matter(case: AttentionCase, subject: Subject) -> Verdict:
     """The same numbers behind other strides give the same output."""
-    return as_contiguous(subject, subject.inputs(case), kind="strides")
+    inputs, plain = subject.inputs(case), None
+    if case.memory != "expanded":  # whose numbers are others than those of the plain case
+        plain = subject.inputs(case.but(memory="contiguous"))
+    return as_contiguous(subject, inputs, kind="strides", plain=plain)
 
 
 def _uneven_heads(case: AttentionCase, domain: Domain) -> AttentionCase | None:
@@ -68,13 +71,13 @@ def _uneven_heads(case: AttentionCase, domain: Domain) -> AttentionCase | None:
 @law("bad-head-counts-are-refused", adapt=_uneven_heads)
 def bad_head_counts_are_refused(case: AttentionCase, subject: Subject) -> Verdict:
     """Query heads that do not divide among the key/value heads are refused, never answered."""
-    whole = attention_inputs(case.but(group_size=case.group_size + 1))
-    num_heads = case.num_kv_heads * case.group_size + 1
-    uneven = whole.but(
-        query=whole.query[:, :num_heads],
-        kv_head_of=whole.kv_head_of[:num_heads],
-        sinks=None if whole.sinks is None else whole.sinks[:num_heads],
-        alibi_slopes=None if whole.alibi_slopes is None else whole.alibi_slopes[:num_heads],
+    inputs, num_heads = subject.inputs(case), case.num_heads + 1
+    again = np.arange(num_heads) % case.num_heads  # the first head once more, behind the last
+    uneven = inputs.but(
+        query=inputs.query[:, again],
+        kv_head_of=inputs.kv_head_of[again],
+        sinks=None if inputs.sinks is None else inputs.sinks[again],
+        alibi_slopes=None if inputs.alibi_slopes is None else inputs.alibi_slopes[again],
     )
     text = f"{num_heads} query heads over {case.num_kv_heads} key/value heads got an answer"
     return refuses(subject, uneven, text=text)

@@ -9,7 +9,14 @@ import numpy as np
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
 from equivalence.dtypes import Array, format_of, rounded
-from equivalence.gradients import OPERANDS, Gradients, gradients
+from equivalence.gradients import (
+    OPERANDS,
+    BackwardFlow,
+    Gradients,
+    backward_flow,
+    by_kv_head,
+    gradients,
+)
 from equivalence.inputs import AttentionInputs
 from equivalence.laws.law import law
 from equivalence.subject import Subject
@@ -53,14 +60,16 @@ def group_gradients_sum(case: AttentionCase, subject: Subject) -> Verdict:
     if isinstance(answer, Verdict):
         return answer
     subject.alike(inputs, apart)  # every query head reads what it read
+    flow = _flow(case, inputs, subject)
+    subject.once("flow", apart, lambda: flow)
     single = _backward(case, apart, subject)
     if isinstance(single, Verdict):
         return INAPPLICABLE if single.status != "broken" else single
     (found, exact), (parts, parts_exact) = answer, single
     summed, allowed = [], []
     for part, slack in zip(parts[1:], parts_exact.allowed[1:], strict=True):
-        summed.append(_over_group(part, inputs, case.num_kv_heads))
-        allowed.append(_over_group(slack, inputs, case.num_kv_heads))
+        summed.append(by_kv_head(part, inputs.kv_head_of, case.num_kv_heads))
+        allowed.append(by_kv_head(slack, inputs.kv_head_of, case.num_kv_heads))
     expected = (parts[0], summed[0], summed[1])
     total = (
         exact.allowed[0] + parts_exact.allowed[0],
@@ -68,11 +77,6 @@ def group_gradients_sum(case: AttentionCase, subject: Subject) -> Verdict:
         exact.allowed[2] + allowed[1],
     )
     return _judged(found, expected, total, inputs, subject, "the sum over its group")
-
-
-def _over_group(per_head: Array, inputs: AttentionInputs, kv_heads: int) -> Array:
-    heads = [per_head[:, inputs.kv_head_of == head].sum(axis=1) for head in range(kv_heads)]
-    return np.stack(heads, axis=1)
 
 
 def _shared_backward(
@@ -88,16 +92,15 @@ def _backward(
     """The target's gradients and the exact ones, or why there is nothing to judge."""
     if subject.declared.gradients is False or subject.declared.arrays != "torch":
         return INAPPLICABLE
-    exact = subject.exact(inputs)
-    profile = subject.profile(inputs.dtype)
-    upstream = _upstream(case, inputs)
-    expected = gradients(inputs, exact, subject.allowance(inputs).allowed, upstream, profile)
-    limit = format_of(inputs.dtype).max_finite / 16
-    inside = subject.allowance(inputs).in_domain.all() and expected.largest_product < limit
-    if not inside or not (exact.seen > 0).all():
+    exact, allowed = subject.exact(inputs), subject.allowance(inputs)
+    if not allowed.in_domain.all() or not (exact.seen > 0).all():
         return INAPPLICABLE
     if not subject.sound(inputs, subject.call(inputs)):
         return INAPPLICABLE
+    flow = _flow(case, inputs, subject)
+    if not flow.largest_product < format_of(inputs.dtype).max_finite / 16:
+        return INAPPLICABLE
+    upstream, profile = _upstream(case, inputs), subject.profile(inputs.dtype)
     outcome = subject.call_again(inputs, upstream)
     if not subject.declared.gradients and outcome.status != "returned":
         return Verdict(status="inapplicable", remarks=("no gradients",))
@@ -105,7 +108,26 @@ def _backward(
         return problem
     if outcome.gradients is None:
         return broken(Trouble(kind="gradient", text="no gradients came back"))
+    expected = gradients(inputs, exact, allowed.allowed, upstream, profile, flow=flow)
     return outcome.gradients, expected
+
+
+def _flow(case: AttentionCase, inputs: AttentionInputs, subject: Subject) -> BackwardFlow:
+    """What flows back to the scores, which is the same whether heads share keys or not."""
+    exact, error = subject.exact(inputs), subject.allowance(inputs).allowed
+    profile = subject.profile(inputs.dtype)
+    return subject.once(
+        "flow",
+        inputs,
+        lambda: backward_flow(
+            inputs,
+            exact,
+            error,
+            _upstream(case, inputs),
+            profile,
+            weights=subject.weights(inputs),
+        ),
+    )
 
 
 def _upstream(case: AttentionCase, inputs: AttentionInputs) -> Array:

@@ -89,7 +89,7 @@ def _slack_of_both(
     inputs: AttentionInputs, first: AttentionInputs, second: AttentionInputs, subject: Subject
 ) -> Array:
     """What two calls may be off by in sum that differ in their values: both bounds in one go."""
-    both = inputs.but(value=np.concatenate([first.value, second.value], axis=-1))
+    both = subject.revalued(inputs, np.concatenate([first.value, second.value], axis=-1))
     width, allowed = inputs.value.shape[-1], subject.allowance(both).allowed
     total: Array = allowed[..., :width] + allowed[..., width:]
     return total
