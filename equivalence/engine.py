@@ -9,9 +9,9 @@ from typing import Any, Final
 from equivalence.calling import timed
 from equivalence.faults import note_trials, outdated_faults
 from equivalence.kinds import kind_named
-from equivalence.law_search import LawSearch
 from equivalence.laws import Law, all_laws, law_named
 from equivalence.outcome import Outcome, Target
+from equivalence.parts import Beside, Part, search_parts
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import TargetResult
 
@@ -25,9 +25,16 @@ NO_OPTION: Final = (
 
 
 def check_target(
-    target: Target, request: Request | None = None, progress: Report = silent
+    target: Target,
+    request: Request | None = None,
+    progress: Report = silent,
+    *,
+    beside: Beside | None = None,
 ) -> TargetResult:
-    """Check every law on ``target``; Ctrl-C ends the search and keeps what is known."""
+    """Check every law on ``target``; Ctrl-C ends the search and keeps what is known.
+
+    beside: processes that take some of the dtypes.
+    """
     request = request or Request()
     target = timed(target) if request.timings else target
     result = TargetResult(
@@ -57,7 +64,7 @@ def check_target(
             domain = trials.domain.but(long_context=request.long_context)
             if request.head_layouts is not None:
                 domain = domain.but(head_layouts=request.head_layouts)
-            _search_all(target, domain, laws, request, deadline, result, progress)
+            _search_all(target, domain, laws, request, deadline, result, progress, beside)
     except KeyboardInterrupt:
         result.interrupted = True
     note_trials(target, trials, result)
@@ -72,6 +79,7 @@ def _search_all(
     deadline: float | None,
     result: TargetResult,
     progress: Report,
+    beside: Beside | None,
 ) -> None:
     identify = kind_named(target.declaration.kind).identify
     # A card takes some 30 calls of as many shapes.
@@ -79,20 +87,19 @@ def _search_all(
     if identify is not None and not hurried:
         progress(Progress(target=target.name, stage="probes"))
         result.card = identify(target, domain, domain.dtypes[0])
+    parts = [
+        Part(
+            domain=domain.but(dtypes=(dtype,)),
+            laws=tuple(law.name for law in laws),
+            request=request,
+        )
+        for dtype in domain.dtypes
+    ]
+    seconds = None if deadline is None else deadline - time.monotonic()
     known = outdated_faults(target, domain, laws)
-    for number, dtype in enumerate(domain.dtypes):
-        limit = deadline
-        if deadline is not None:
-            left = max(0.0, deadline - time.monotonic())
-            limit = time.monotonic() + left / (len(domain.dtypes) - number)
-        narrowed = domain.but(dtypes=(dtype,))
-        search = LawSearch(target, narrowed, laws, request, progress)
-        try:
-            search.explore(limit)
-        finally:
-            result.laws.extend(search.results())
-            result.shares.merge([search.shares])
-        search.shrink_failures(known)
+    found = search_parts(target, parts, seconds, known, progress, beside)
+    result.laws, result.interrupted = found.laws, found.interrupted
+    result.shares.merge([found.shares])
     # Read in the wrong order, no other number, shape or exception means anything.
     result.failures = [f for f in known if f.diagnosis.kind == "layout"] or known
     for law in result.laws:

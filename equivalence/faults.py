@@ -1,7 +1,8 @@
-"""Faults beside the one that was shrunk first: known ones, and promises that were refused."""
+"""Which faults of a target are told: the known ones, broken promises, and each one once."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,9 +13,9 @@ from equivalence.laws import Law, all_laws
 from equivalence.outcome import Target
 from equivalence.replay import replay_line
 from equivalence.results import Diagnosis, Failure, TargetResult
-from equivalence.search import SHRINK_SECONDS, polish
+from equivalence.search import SHRINK_SECONDS, polish, size_of
 from equivalence.trials import Trials
-from equivalence.verdict import Trouble
+from equivalence.verdict import POISONED, Trouble
 
 CRASHES: Final = {"died": "crash", "hung": "hang", "memory": "memory"}
 
@@ -117,3 +118,41 @@ def note_trials(target: Target, trials: Trials, result: TargetResult) -> None:
                 replay=replay_line(target.name, case),
             )
         )
+
+
+def add_fault(known: list[Failure], failure: Failure) -> bool:
+    """Add a fault that is not known yet; ``known`` is told the simplest first."""
+    if any(same_fault(failure, other) for other in known):
+        return False
+    known.append(failure)
+    known.sort(key=_told)
+    return True
+
+
+def _told(failure: Failure) -> tuple[Any, ...]:
+    """The order of a report: wrong numbers before what NaN shows, and the smallest case first."""
+    return (failure.trouble.kind in POISONED, *size_of(failure.case))
+
+
+def same_fault(one: Failure, other: Failure) -> bool:
+    """Whether one failure says nothing that the other does not say already."""
+    kind = one.diagnosis.kind
+    if kind != other.diagnosis.kind:
+        return False
+    if kind == "unknown":
+        return one.law == other.law
+    if kind == "crash":
+        return one.trouble.text == other.trouble.text
+    same_case = one.law == other.law and one.case.but(dtype=other.dtype) == other.case
+    bare = one.trouble.error is not None and one.diagnosis.text == one.trouble.text
+    return same_case or bare or _gist(one.diagnosis) == _gist(other.diagnosis)
+
+
+def _gist(diagnosis: Diagnosis) -> str:
+    """What it says, without what depends on the case: how many of how many keys, or how far off.
+
+    Of a precision, that is which profile accepts it.
+    """
+    if diagnosis.kind != "precision":
+        return re.sub(r": \d+ of \d+$", "", diagnosis.text)
+    return re.sub(r"is \S+ times", "is beyond", diagnosis.text)

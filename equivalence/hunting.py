@@ -11,6 +11,7 @@ from equivalence.engine import check_target
 from equivalence.failing_cases import FailingCases
 from equivalence.laws import all_laws
 from equivalence.outcome import Target
+from equivalence.parts import Beside
 from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Failure, TargetResult
 from equivalence.used_parts import added
@@ -28,6 +29,7 @@ def hunt_target(
     seconds: float | None = None,
     store: FailingCases | None = None,
     progress: Report = silent,
+    beside: Beside | None = None,
 ) -> TargetResult:
     """Check ``target`` for ``seconds`` (None: one round); Ctrl-C keeps what is known.
 
@@ -53,7 +55,7 @@ def hunt_target(
             pairs=request.pairs or seconds is not None,
             first=known if not number else (),
         )
-        result = check_target(target, asked, _Numbered(number, progress))
+        result = check_target(target, asked, _Numbered(number, progress), beside=beside)
         if store is not None:
             store.add((row.law, found.case) for row in result.laws for found in row.counterexamples)
         before, drawn = drawn, drawn + result.shares.cases

@@ -32,8 +32,13 @@ def interrupts_remembered() -> Iterator[None]:
         _asked.clear()
 
 
+def interrupts_only_remembered() -> None:
+    """From now on SIGINT is only remembered: for a process that ends with what it knows."""
+    signal.signal(signal.SIGINT, lambda *_: _asked.set())
+
+
 def raise_if_interrupted() -> None:
-    """Raise the KeyboardInterrupt that got lost, if there is one."""
+    """Raise the KeyboardInterrupt that got lost or was only remembered, if there is one."""
     if _asked.is_set():
         raise KeyboardInterrupt
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from equivalence.dtypes import DTYPES
-from equivalence.faults import diagnosis_of, known_fault
+from equivalence.faults import add_fault, diagnosis_of, known_fault
+from equivalence.interrupts import raise_if_interrupted
 from equivalence.kinds import kind_named
 from equivalence.laws import Law
 from equivalence.outcome import Target
@@ -19,7 +19,7 @@ from equivalence.request import Progress, Report, Request, silent
 from equivalence.results import Diagnosis, Failure, Shares
 from equivalence.search import SHRINK_SECONDS, explore, polish, shrink, size_of
 from equivalence.used_parts import counted_in
-from equivalence.verdict import POISONED, Counterexample, LawResult, Trouble, Verdict
+from equivalence.verdict import Counterexample, LawResult, Trouble, Verdict
 
 CRASHES: Final = ("crash", "hang", "memory")
 # Kinds of trouble that look alike for different mistakes.
@@ -107,6 +107,7 @@ class LawSearch:
 
     def verdict(self, law: Law, case: Any) -> Verdict:
         """The verdict of ``law`` on an adapted case; refused where the author excludes it."""
+        raise_if_interrupted()
         supported = self.subject.target.supports(case)
         if supported is not True:
             reason = str(supported) or "excluded by its author"
@@ -372,37 +373,5 @@ class LawSearch:
             diagnosis=diagnosis,
             replay=replay,
         )
-        if any(_same_fault(failure, other) for other in known):
-            return
-        known.append(failure)
-        known.sort(key=_told)
-        self._announce(law, "named")
-
-
-def _told(failure: Failure) -> tuple[Any, ...]:
-    """The order of a report: wrong numbers before what NaN shows, and the smallest case first."""
-    return (failure.trouble.kind in POISONED, *size_of(failure.case))
-
-
-def _same_fault(one: Failure, other: Failure) -> bool:
-    """Whether one failure says nothing that the other does not say already."""
-    kind = one.diagnosis.kind
-    if kind != other.diagnosis.kind:
-        return False
-    if kind == "unknown":
-        return one.law == other.law
-    if kind == "crash":
-        return one.trouble.text == other.trouble.text
-    same_case = one.law == other.law and one.case.but(dtype=other.dtype) == other.case
-    bare = one.trouble.error is not None and one.diagnosis.text == one.trouble.text
-    return same_case or bare or _gist(one.diagnosis) == _gist(other.diagnosis)
-
-
-def _gist(diagnosis: Diagnosis) -> str:
-    """What it says, without what depends on the case: how many of how many keys, or how far off.
-
-    Of a precision, that is which profile accepts it.
-    """
-    if diagnosis.kind != "precision":
-        return re.sub(r": \d+ of \d+$", "", diagnosis.text)
-    return re.sub(r"is \S+ times", "is beyond", diagnosis.text)
+        if add_fault(known, failure):
+            self._announce(law, "named")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -68,6 +69,12 @@ class ExecutorPool:
             if process.is_alive():
                 process.terminate()
 
+    def interrupt(self) -> None:
+        """Send every worker what Ctrl-C sends."""
+        for process in dict(getattr(self._executor, "_processes", None) or {}).values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGINT)
+
     def close(self) -> None:
         """Let go of the workers; those that still run a shard are ended."""
         for process in self._let_go():
@@ -80,12 +87,15 @@ class ExecutorPool:
         return processes
 
 
-def processes(size: int) -> ExecutorPool:
-    """Worker processes of this machine; they end when this process ends, however that is."""
+def processes(size: int, begin: Callable[[], None] | None = None) -> ExecutorPool:
+    """Worker processes of this machine; they end when this process ends, however that is.
+
+    begin: what each of them does first, by default :func:`follow_parent`.
+    """
     context = multiprocessing.get_context("spawn")
 
     def make() -> Executor:
-        return ProcessPoolExecutor(size, mp_context=context, initializer=follow_parent)
+        return ProcessPoolExecutor(size, mp_context=context, initializer=begin or follow_parent)
 
     return ExecutorPool(make, size)
 

@@ -130,11 +130,16 @@ def check(
     # Calls that are timed are alone, and a script or a comparison needs the target here.
     together = bool(target or against or timings or script)
     require(
-        workers is None or not together,
-        f"--workers {workers} is for every backend side by side: "
-        "leave out TARGET, --against, --timings and --script",
+        workers in (None, 1) or not timings,
+        f"--workers {workers}: calls that are timed are alone, leave out --timings or --workers",
+    )
+    require(
+        workers in (None, 1) or bool(target) or not together,
+        f"--workers {workers} is for every backend side by side, or for one TARGET: "
+        "name it, or leave out --against and --script",
     )
 
+    from equivalence.cli.beside import Opening, other_processes
     from equivalence.cli.environment import environment
     from equivalence.cli.opening import all_available, open_all, targets_of
     from equivalence.cli.running import Session
@@ -175,8 +180,11 @@ def check(
             check_side_by_side(session, names, **beside, **opening)
         else:
             previous = open_all([against] if against else [], facts, **opening)
+            shared = workers or default_workers() if target and not timings else 1
             for opened in targets_of(target, facts, session, **opening):
-                session.check(opened)
+                how = Opening(text=opened.name, facts=facts, **opening)
+                with other_processes(opened, request, how, shared) as others:
+                    session.check(opened, others)
                 for other in previous:
                     session.compare(opened, other)
                 if session.interrupted:

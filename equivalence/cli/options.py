@@ -145,7 +145,7 @@ Workers = Annotated[
     typer.Option(
         parser=whole,
         metavar="N",
-        help="Processes side by side where no target is named (one a core, at most 4).",
+        help="Processes that share the targets, or the dtypes of one (one a core, at most 4).",
     ),
 ]
 Xfails = Annotated[

@@ -24,6 +24,7 @@ from equivalence.xfails import Expected, apply_xfails, expired, unmatched
 
 if TYPE_CHECKING:
     from equivalence.engine import Request
+    from equivalence.parts import Beside
     from equivalence.report.schema import ReportJson
 
 
@@ -53,13 +54,13 @@ class Session:
     interrupted: bool = False
     started: float = field(default_factory=time.monotonic)
 
-    def check(self, target: Target) -> None:
-        """Check one target and print what was found."""
-        self.conclude(self.examine(target), target)
+    def check(self, target: Target, beside: Beside | None = None) -> None:
+        """Check one target and print what was found; ``beside``: processes that help."""
+        self.conclude(self.examine(target, beside), target)
 
-    def examine(self, target: Target) -> TargetResult:
+    def examine(self, target: Target, beside: Beside | None = None) -> TargetResult:
         """Check one target."""
-        return self._result(target, self.request_for(target))
+        return self._result(target, self.request_for(target), beside)
 
     def conclude(self, result: TargetResult, target: Target | None = None) -> None:
         """Take what was found into the run, and print it; scripts need the target itself."""
@@ -170,7 +171,7 @@ class Session:
             of_kind(target, law_named(name).kind, f"--law {name}")
         return replace(self.request, laws=own)
 
-    def _result(self, target: Target, request: Request) -> TargetResult:
+    def _result(self, target: Target, request: Request, beside: Beside | None) -> TargetResult:
         from equivalence.failing_cases import FailingCases
         from equivalence.hunting import hunt_target
 
@@ -185,7 +186,12 @@ class Session:
         try:
             with ProgressBar() as progress:
                 result = hunt_target(
-                    target, request, seconds=self.hunt, store=store, progress=progress
+                    target,
+                    request,
+                    seconds=self.hunt,
+                    store=store,
+                    progress=progress,
+                    beside=beside,
                 )
         except KeyboardInterrupt:
             result = nothing(interrupted=True)

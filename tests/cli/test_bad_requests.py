@@ -32,9 +32,13 @@ WRONG = {
     "memory": (["check", "--memory", "-1"], "--memory -1.0 must be a number above 0"),
     "time per call": (["check", "--max-time-per-call", "x"], "'x' is not a number"),
     "workers": (["check", "--workers", "0"], "--workers 0 must be a number above 0"),
-    "workers of one target": (
-        ["check", "kernels.py:right", "--workers", "2"],
-        "--workers 2 is for every backend side by side: leave out TARGET",
+    "workers of calls that are timed": (
+        ["check", "kernels.py:right", "--workers", "2", "--timings"],
+        "--workers 2: calls that are timed are alone, leave out --timings or --workers",
+    ),
+    "workers of nothing": (
+        ["check", "--against", "torch.sdpa", "--workers", "2"],
+        "--workers 2 is for every backend side by side, or for one TARGET",
     ),
     "widths": (
         ["check", "kernels.py:right", "--declare", "latent=maybe"],

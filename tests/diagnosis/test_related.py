@@ -10,7 +10,7 @@ from torch import Tensor
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.engine import Request, check_target
-from equivalence.law_search import _same_fault
+from equivalence.faults import same_fault
 from equivalence.results import Diagnosis, Failure, TargetResult
 from equivalence.verdict import Trouble
 
@@ -84,5 +84,5 @@ def failure(text: str) -> Failure:
 def test_by_how_much_a_precision_is_off_makes_no_other_fault() -> None:
     said = "the error is {} times what profile f64 allows and within that of profile {}"
     one, other = failure(said.format("6.17e+06", "single")), failure(said.format("3.2", "single"))
-    assert _same_fault(one, other)
-    assert not _same_fault(one, failure(said.format("6.17e+06", "bf16_inside")))
+    assert same_fault(one, other)
+    assert not same_fault(one, failure(said.format("6.17e+06", "bf16_inside")))
