@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from equivalence.case import UNSEEDED, AttentionCase
-from equivalence.domain import Domain
+from equivalence.domain import REAL_HEAD_DIMS, Domain
 from equivalence.masks import Mask
 
 # Of the last queries of 130 keys, some window of two starts at a multiple of each tile.
@@ -24,6 +24,8 @@ PREFILLS: Final = (129, 65)
 MOST_PRODUCTS: Final = 2**25
 SMALL_CAP: Final = 1.0
 LARGE_SCORES: Final = 10.0  # of the query, so that caps and scales act
+# One query and one key whose product float16 cannot hold.
+LARGE_PRODUCT: Final = (("query", 0, 0, 300.0), ("key", 0, 0, 300.0))
 
 
 def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
@@ -50,7 +52,13 @@ def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
             case = _long(plain, domain, 1, ONE_BEYOND)
             size, axes = max(1, case.kv_len - 1), _plainest(domain.mask_axes)
             yield case.but(mask=Mask(pattern="padding", form=form, size=size, axes=axes))
+    yield from _mask_by_row(plain, domain)
     yield from _used_lengths(plain, domain)
+    # Drawn cases are seldom that wide, nor is a product that large the only one that is.
+    widest = max(domain.head_dims or REAL_HEAD_DIMS)
+    if domain.head_layouts is None:
+        yield _long(plain.but(head_dim=widest), domain, 5, 27)
+    yield _long(plain.but(plants=LARGE_PRODUCT), domain, 1, 27)
     if domain.softcap:
         capped = plain.but(softcap=SMALL_CAP, **_large(plain))
         yield _long(capped, domain, 1, ONE_BEYOND)
@@ -74,6 +82,18 @@ def _whole_prefill(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCa
         if case.kv_len <= length and products <= MOST_PRODUCTS:
             yield case
             return
+
+
+def _mask_by_row(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
+    """A mask for each batch row where rows are as many as key/value heads: it fits those too."""
+    by_row = [axes for axes in domain.mask_axes if "b" in axes and "h" not in axes]
+    low, high = domain.batch_size
+    if not by_row or not low <= plain.num_kv_heads <= high or plain.num_kv_heads < 2:
+        return
+    if domain.masks and (plain.causal is None or domain.mask_and_causal):
+        case = _long(plain.but(batch_size=plain.num_kv_heads), domain, 5, 27)
+        mask = Mask(pattern="random", size=50, form=domain.masks[0], axes=by_row[0])
+        yield case.but(mask=mask)
 
 
 def _used_lengths(plain: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:

@@ -105,10 +105,10 @@ def test_what_prints_in_this_process_is_kept_off_stdout_too(
 ) -> None:
     from equivalence.engine import check_target
 
-    def chatty(*arguments: Any) -> TargetResult:
+    def chatty(*arguments: Any, **named: Any) -> TargetResult:
         os.write(1, b"written from C\n")
         print("printed from Python")
-        return check_target(*arguments)
+        return check_target(*arguments, **named)
 
     monkeypatch.setattr("equivalence.hunting.check_target", chatty)
     finished = run("check", "torch.sdpa", *QUICK, *AGREES, "--json", "-")

@@ -9,6 +9,7 @@ from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase
 from equivalence.domain import Domain
 from equivalence.engine import Request, check_target
+from equivalence.inputs import attention_inputs
 from equivalence.masks import Mask
 from equivalence.plainest import plainest
 from equivalence.search import size_of
@@ -115,8 +116,36 @@ def test_a_domain_has_the_cases_within_its_sizes_and_numbers() -> None:
 
 @pytest.mark.parametrize("form", ["bool", "float"])
 def test_a_mask_hides_the_key_that_stands_alone_in_its_tile(form: str) -> None:
-    alone = [c for c in attention_edges(WIDE, 0) if c.mask is not None and c.mask.form == form]
-    assert [(c.kv_len % 128, c.mask.pattern, c.mask.size) for c in alone if c.mask] == [
-        (1, "padding", 128)
-    ]
-    assert not [c for c in attention_edges(WIDE.but(masks=()), 0) if c.mask is not None]
+    masks = [(case.kv_len, case.mask) for case in attention_edges(WIDE, 0) if case.mask]
+    alone = [(kv_len, mask.pattern, mask.size) for kv_len, mask in masks if mask.form == form]
+    assert (129, "padding", 128) in alone
+    assert not [case for case in attention_edges(WIDE.but(masks=()), 0) if case.mask]
+
+
+def test_masks_by_row_are_asked_for_where_they_fit_the_heads_as_well() -> None:
+    found = [case for case in attention_edges(WIDE, 0) if case.mask and "b" in case.mask.axes]
+    assert [
+        (case.batch_size, case.num_kv_heads, case.mask.axes) for case in found if case.mask
+    ] == [(2, 2, "b")]
+    rows = attention_inputs(found[0]).mask
+    assert rows is not None
+    assert rows.shape[1] == 1
+    assert (rows[0] != rows[1]).any()
+    for domain in (WIDE.but(batch_size=(1, 1)), WIDE.but(num_kv_heads=(1, 1)), WIDE.but(masks=())):
+        assert not [
+            case for case in attention_edges(domain, 0) if case.mask and "b" in case.mask.axes
+        ]
+
+
+def test_the_widest_heads_are_asked_for() -> None:
+    assert max(case.head_dim for case in attention_edges(WIDE, 0)) == 256
+    assert max(case.head_dim for case in attention_edges(WIDE.but(head_dims=(8, 64)), 0)) == 64
+    pinned = WIDE.but(head_layouts=((2, 2, 32),))
+    assert {case.head_dim for case in attention_edges(pinned, 0)} == {32}
+
+
+def test_one_product_is_larger_than_float16_holds() -> None:
+    (case,) = [case for case in attention_edges(WIDE, 0) if case.plants]
+    inputs = attention_inputs(case)
+    products = inputs.query @ inputs.key[:, inputs.kv_head_of].swapaxes(-1, -2)
+    assert (abs(products) > 65504).sum() == 1
