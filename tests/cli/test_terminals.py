@@ -2,55 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from equivalence import cli
 from tests.commands import Run
 
 from .conftest import COMMAND
 
+OnTerminal = Callable[..., tuple[int, str]]
 QUICK = ("--examples", "10", "--dtype", "float32", "--law", "agrees-with-float64")
 # Wrong, and without a worker process that imports torch as well.
 WRONG = ("check", "torch.sdpa", "--declare", "causal=lower_right", *QUICK)
 
 
-def on_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
+@pytest.fixture
+def on_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> OnTerminal:
     """Run the command on a terminal of 80 columns; its code and all that the terminal got."""
-    leader, follower = pty.openpty()
-    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI", "COLUMNS")}
-    process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env={**plain, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "50", **environment},
-    )
-    os.close(follower)
-    pieces = []
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if not select.select([leader], [], [], 1.0)[0]:
-            continue
-        try:
-            piece = os.read(leader, 65536)
-        except OSError:  # Linux says so when the other end is closed
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(leader)
-    return process.wait(timeout=10), b"".join(pieces).decode()
+
+    def on_terminal(*arguments: str, **environment: str) -> tuple[int, str]:
+        leader, follower = pty.openpty()
+        pieces: list[bytes] = []
+
+        def read() -> None:
+            with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+                while piece := os.read(leader, 65536):
+                    pieces.append(piece)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        with monkeypatch.context() as patched, open(follower, "w", encoding="utf-8") as terminal:
+            patched.delenv("CI", raising=False)
+            terminals = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "50"}
+            for name, value in {**terminals, **environment}.items():
+                patched.setenv(name, value)
+            patched.setattr(sys, "stdout", terminal)
+            patched.setattr(sys, "stderr", terminal)
+            code = cli.run(arguments)
+        reader.join(timeout=60)
+        os.close(leader)
+        return code, b"".join(pieces).decode()
+
+    return on_terminal
 
 
-def test_a_terminal_gets_a_bar_colours_and_signs(folder: Path) -> None:
+def test_a_terminal_gets_a_bar_colours_and_signs(on_terminal: OnTerminal) -> None:
     code, shown = on_terminal(*WRONG)
     assert code == 1
     assert "searching" in shown
@@ -60,13 +67,13 @@ def test_a_terminal_gets_a_bar_colours_and_signs(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_dumb_terminal_gets_plain_text(folder: Path) -> None:
+def test_a_dumb_terminal_gets_plain_text(on_terminal: OnTerminal) -> None:
     _, shown = on_terminal("check", "kernels.py:right", *QUICK, TERM="dumb")
     assert "\x1b" not in shown
     assert "━" not in shown
 
 
-def test_no_color_is_honoured_and_tables_fit_80_columns(folder: Path) -> None:
+def test_no_color_is_honoured_and_tables_fit_80_columns(on_terminal: OnTerminal) -> None:
     _, shown = on_terminal(
         "check", "torch.repeat_interleave", "torch.sdpa", *QUICK, "--law", "causality",
         NO_COLOR="1",

@@ -72,24 +72,23 @@ def here(monkeypatch):
     monkeypatch.setattr(isolation, "inside_worker", True)
 
 
-def result_of(path, **request):
+def result_of(path, examples=12):
     target = load(resolve(str(path)))
-    laws = ("agrees-with-float64",)
-    return check_target(target, Request(examples=12, laws=laws, **request))
+    return check_target(target, Request(examples=examples, laws=("agrees-with-float64",)))
 
 
 @pytest.mark.parametrize(
     ("wrong", "kinds"),
     [
         ("", []),
-        ("tiles", ["head-mapping"]),
+        pytest.param("tiles", ["head-mapping"], marks=pytest.mark.slow),  # named below as well
         ("mask", ["mask-semantics"]),
-        ("scale", ["scale"]),
+        pytest.param("scale", ["scale"], marks=pytest.mark.slow),
     ],
 )
 def test_a_mistake_of_a_package_is_named(wrong, kinds, tmp_path):
     saved(Attention(wrong), tmp_path / "net.mlpackage")
-    found = result_of(tmp_path / "net.mlpackage")
+    found = result_of(tmp_path / "net.mlpackage", examples=6)
     assert [failure.diagnosis.kind for failure in found.failures] == kinds
     assert found.held is (not kinds)
     assert found.laws[0].dtype == "float16"
