@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,20 +55,20 @@ def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
-def tests(folder: Path) -> Callable[[], str]:
-    """Run the tests of the folder in a process of their own; returns its output."""
+def tests(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[], str]]:
+    """Run the tests of the folder; returns what pytest says of them."""
+    monkeypatch.syspath_prepend(folder)
+    before = set(sys.modules)
 
     def run() -> str:
-        command = (sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider")
-        finished = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        return finished.stdout + finished.stderr
+        # What keeps something of a session in the process is this session's alone.
+        off = ("cacheprovider", "faulthandler", "syrupy", "timeout", "xdist")
+        without = [word for name in off for word in ("-p", f"no:{name}")]
+        pytest.main(["-q", "-rA", *without, "--rootdir", str(folder), str(folder)])
+        return capfd.readouterr().out
 
-    return run
+    yield run
+    for name in {"kernels", "test_kernels"} & (set(sys.modules) - before):
+        del sys.modules[name]
