@@ -13,6 +13,7 @@ from equivalence.errors import InvalidRequest, require
 
 FORMS: Final = "a registered name, package.module:attr or path/to/file.py:attr"
 MODELS: Final = (".mlpackage", ".onnx")
+CLOSE: Final = 0.65  # at 0.6, window is close to kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def defined(path: Path) -> list[str]:
 
 def closest(word: str, words: Iterable[str]) -> str:
     """``"; did you mean x or y?"``, or nothing where no word comes close."""
-    near = get_close_matches(word, list(words), n=3)
+    near = get_close_matches(word, list(words), n=3, cutoff=CLOSE)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -85,11 +85,25 @@ def require_callable(
         known = name in taken.values()
         if p.default is not inspect.Parameter.empty or name in filled or name in always:
             continue
-        require(known, f"{text}: {name} has no default, and is no option of {kind}: {ADVICE}")
+        advice = _other_kind(name, kind) or ADVICE
+        require(known, f"{text}: {name} has no default, and is no option of {kind}: {advice}")
         require(
             kind not in ALWAYS_GIVEN,
             f"{text}: {name} has no default, and is left out where a case has none: {ADVICE}",
         )
+
+
+def _other_kind(name: str, kind: str) -> str:
+    """Which kinds call something by this name, as advice; "" where none does."""
+    others = [
+        other
+        for other, contract in CONTRACTS.items()
+        if other != kind
+        and (name in contract.tensors or any(name in words for words in contract.options.values()))
+    ]
+    if not others:
+        return ""
+    return f"it is one of {' and '.join(others)} (--kind {others[0]})"
 
 
 def unknown_parameters(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 IN_CODE: Final = ("supports", "known_faults", "sizes")  # no text can say these
 MOST_EXAMPLES: Final = 10_000_000
-SEVERAL: Final = ("dtypes", "head_dims")  # declared as one value, or as a tuple of them
+# Declared as one value, or as a tuple of them.
+SEVERAL: Final = {"dtypes": "(float32,float16)", "head_dims": "(64,128)"}
+WORDS: Final = {"int": "a whole number", "float": "a number", "str": "a word"}
 
 
 def at_least(option: str, value: float, lowest: float) -> None:
@@ -151,14 +154,19 @@ def _mapped(text: str) -> dict[str, str]:
 def _typed(name: str, value: Any, hint: Any) -> Any:
     import msgspec
 
+    given = value
     if name in SEVERAL and isinstance(value, str | int):
         value = (value,)
     try:
         msgspec.convert(value, hint, strict=True)
     except msgspec.ValidationError as error:
-        said = str(error).replace("`bool | null`", "true or false").replace(" | null", "")
+        said = re.sub(r" - at `\$.*`", "", str(error)).replace("`bool | null`", "true or false")
+        said = said.replace(" | null", "")
         said = said.replace("`bool | array`", "true, or widths as in (512,64)")
-        raise InvalidRequest(f"--declare {name}={value}: {said[:1].lower()}{said[1:]}") from None
+        said = re.sub(r"`(\w+)`", lambda found: WORDS.get(found[1], found[0]), said)
+        if name in SEVERAL:
+            said = said.replace(",", f" or several as in {SEVERAL[name]},", 1)
+        raise InvalidRequest(f"--declare {name}={given}: {said[:1].lower()}{said[1:]}") from None
     return value
 
 

@@ -66,6 +66,10 @@ def lengths_needed(query, key, value, *, cache_seqlens):
     return right(query, key, value)
 
 
+def packed(query, key, value, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k):
+    return query
+
+
 def metadata_needed(query, key, value, attn_metadata):
     return right(query, key, value)
 

@@ -40,6 +40,23 @@ WRONG = {
         ["check", "--against", "torch.sdpa", "--workers", "2"],
         "--workers 2 is for every backend side by side, or for one TARGET",
     ),
+    "heads in a range": (
+        ["check", "kernels.py:right", "--declare", "head_dims=64-128"],
+        "--declare head_dims=64-128: expected a whole number or several as in (64,128), got a word",
+    ),
+    "number for a word": (
+        ["check", "kernels.py:right", "--declare", "lse=3"],
+        "--declare lse=3: expected a word, got a whole number",
+    ),
+    "no fact, and near none": (
+        ["check", "kernels.py:right", "--declare", "window=3"],
+        "--declare window=3: window cannot be declared here (known: arrays, ",
+    ),
+    "kernel of another kind": (
+        ["check", "kernels.py:packed"],
+        "cu_seqlens_q has no default, and is no option of attention: it is one of varlen "
+        "(--kind varlen)",
+    ),
     "widths": (
         ["check", "kernels.py:right", "--declare", "latent=maybe"],
         "--declare latent=maybe: expected true, or widths as in (512,64)",
@@ -102,7 +119,7 @@ WRONG = {
     "declared value": (["check", "--declare", "causal=upper"], "causal='upper' is not one of"),
     "declared type": (
         ["check", "--declare", "deterministic=maybe"],
-        "--declare deterministic=maybe: expected true or false, got `str`",
+        "--declare deterministic=maybe: expected true or false, got a word",
     ),
     "declared in code only": (["check", "--declare", "supports=x"], "supports cannot be declared"),
     "declared without value": (["check", "--declare", "causal"], "takes name=value pairs, not"),
