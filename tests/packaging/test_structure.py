@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def modules() -> dict[str, Path]:
 
 def imported(name: str) -> Iterator[str]:
     """The modules of this package that ``name`` imports, at its top or in its functions."""
-    for node in ast.walk(_without_typing(ast.parse(modules()[name].read_text("utf-8")))):
+    for node in _statements(ast.parse(modules()[name].read_text("utf-8")).body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules())
         elif isinstance(node, ast.ImportFrom) and node.module in modules():
@@ -89,14 +89,17 @@ def imported(name: str) -> Iterator[str]:
                 yield inner if inner in modules() else str(node.module)
 
 
-def _without_typing(tree: ast.Module) -> ast.Module:
-    """The tree without what stands under ``if TYPE_CHECKING:``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
-            if node.test.id != "TYPE_CHECKING":
-                continue
-            node.body = [ast.Pass()]
-    return tree
+def _statements(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """All statements below, except what stands under ``if TYPE_CHECKING:``."""
+    for node in body:
+        yield node
+        typing = isinstance(node, ast.If) and isinstance(node.test, ast.Name)
+        typing = typing and node.test.id == "TYPE_CHECKING"
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            if not (typing and part == "body") and isinstance(
+                inner := getattr(node, part, 0), list
+            ):
+                yield from _statements(inner)
 
 
 @cache

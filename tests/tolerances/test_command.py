@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from equivalence import isolation
 from tests.commands import Run
 
 QUICK = ("kernels.py:right", "--search", "0")
 
 
-def test_written_checked_and_drifted(run: Run, folder: Path) -> None:
+def test_written_checked_and_drifted(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "inside_worker", True)  # a thousand calls, each to a worker
     finished = run(*QUICK, "--write", "table.toml")
     assert (finished.code, finished.err) == (0, "")
     assert "table.toml written" in finished.out
