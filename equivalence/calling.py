@@ -6,6 +6,7 @@ import importlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,12 @@ class LocalTarget:
     def call(self, inputs: Any, *, output_gradient: Array | None = None) -> Outcome:
         """Call the target once on fresh tensors; its exceptions become outcomes."""
         kind = self.declaration.kind
-        contract = CONTRACTS[kind]
-        caller = importlib.import_module(contract.caller)
+        make = _caller(kind)
         if output_gradient is None:
-            outcome: Outcome = caller.call(self, inputs)
-        else:
-            require(contract.differentiable, f"gradients of kind {kind} are not asked for")
-            outcome = caller.call(self, inputs, output_gradient)
-        return outcome
+            return make(self, inputs)
+        differentiable = CONTRACTS[kind].differentiable
+        require(differentiable, f"gradients of kind {kind} are not asked for")
+        return make(self, inputs, output_gradient)
 
     def call_with(
         self,
@@ -140,6 +139,13 @@ class LocalTarget:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+@cache
+def _caller(kind: str) -> Callable[..., Outcome]:
+    """What makes a call of this kind."""
+    make: Callable[..., Outcome] = importlib.import_module(CONTRACTS[kind].caller).call
+    return make
 
 
 def call(
