@@ -13,7 +13,7 @@ from equivalence.errors import InvalidRequest, require
 
 FORMS: Final = "a registered name, package.module:attr or path/to/file.py:attr"
 MODELS: Final = (".mlpackage", ".onnx")
-CLOSE: Final = 0.65  # at 0.6, window is close to kind
+CLOSE: Final = 0.61  # at 0.6, window is close to kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
