@@ -243,6 +243,8 @@ def _steps(name: str, value: Any) -> Iterator[Any]:
             yield 1.0
         case str() if name == "values" and value in VALUES:
             yield from VALUES[1 : VALUES.index(value)]
+        case str() if name == "axes":
+            yield from value if len(value) > 1 else ()
         case str() if name == "pattern":
             yield from ("padding",) if value != "padding" else ()
         case tuple() if name == "plants":
@@ -300,7 +302,7 @@ def _moved(case: Any) -> Iterator[Any]:
 
 
 def _exchanged(case: AttentionCase) -> Iterator[Any]:
-    """Several rows or heads given up for other numbers or one key more, causal order for a length.
+    """Rows or heads given up for a key more, causal order for a length, masks for plainer ones.
 
     In 16 bit one row of the plainest numbers may hide a mistake that its next number shows.
     """
@@ -312,6 +314,9 @@ def _exchanged(case: AttentionCase) -> Iterator[Any]:
                 yield from _changed(case, **{axis: 1, "seed": seed})
         if case.kv_len:
             yield from _changed(case, **{axis: 1, "kv_len": case.kv_len + 1})
+    if case.mask is not None and "h" in case.mask.axes:
+        by_head = replace(case.mask, pattern="window", axes="h", size=2, seed=0, empty_rows=0)
+        yield from _changed(case, kv_len=1, mask=by_head)
     alone = case.batch_size == 1 and case.kv_lengths is None
     if alone and case.causal and case.q_len > 1:
         seen = max(0, case.kv_len - case.q_len + 1)
