@@ -155,4 +155,4 @@ def _gist(diagnosis: Diagnosis) -> str:
     """
     if diagnosis.kind != "precision":
         return re.sub(r": \d+ of \d+$", "", diagnosis.text)
-    return re.sub(r"is \S+ times", "is beyond", diagnosis.text)
+    return re.sub(r"up to \S+ times", "beyond", diagnosis.text)

@@ -190,6 +190,19 @@ class LawSearch:
             if mixed:
                 self._pursue(law, found.broken, known)
 
+    def keep_unshrunk(self, known: list[Failure]) -> None:
+        """After a Ctrl-C: of each law that broke, the smallest case that was seen, as it is."""
+        for law in self.laws:
+            found = self._found[law.name]
+            cases = {
+                case: trouble for kind in found.broken.values() for case, trouble in kind.items()
+            }
+            if cases and not found.result.counterexamples:
+                case = min(cases, key=size_of)
+                text = f"{cases[case].text}; interrupted before it was shrunk and named"
+                diagnosis = Diagnosis(kind="unknown", text=text)
+                self._report(law, case, cases[case], diagnosis, known)
+
     def _trouble(self, law: Law, case: Any) -> Trouble | None:
         """What breaks ``law`` on ``case``, and is not a declared fault."""
         trouble = self.verdict(law, case).trouble

@@ -82,6 +82,7 @@ def search_each(
             search.shrink_failures(known)
         except KeyboardInterrupt:
             interrupted = True
+            search.keep_unshrunk(known)
         laws += search.results()
         shares.merge([search.shares])
         if interrupted:

@@ -20,8 +20,9 @@ from equivalence.outcome import Target
 from equivalence.parts import Found, Part
 from equivalence.request import Request
 
-# Of fewer cases, another process takes longer to start than it saves.
+# Of fewer cases, or in less time, another process takes longer to start than it saves.
 WORTH_A_PROCESS: Final = 60
+WORTH_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +59,18 @@ class OtherProcesses:
 
 @contextmanager
 def other_processes(
-    target: Target, request: Request, opening: Opening, workers: int
+    target: Target, request: Request, opening: Opening, workers: int, limit: float | None = None
 ) -> Iterator[OtherProcesses | None]:
     """As many as there are dtypes to share out among ``workers``, this one among them; or None.
 
-    None where the search is short, or each new shape costs as much as a search.
+    None where the search is short, or each new shape costs as much as a search. limit: the seconds
+    of the search, if it has any.
     """
     declared = target.declaration
     dtypes = request.dtypes or declared.dtypes or ("float64", "float32", "float16", "bfloat16")
     size = min(workers, len(dtypes)) - 1
     whole = request.laws is None and request.examples >= WORTH_A_PROCESS
+    whole = whole and (limit is None or limit >= WORTH_SECONDS)
     if size < 1 or not whole or declared.costly:
         yield None
         return

@@ -160,6 +160,7 @@ def check(
         long_context=chosen is not None and chosen.long_context,
         **asked,
     )
+    limit = request.seconds if hunt is None else hunt
     with stdout_kept_for(json):
         session = Session(
             request=request,
@@ -183,7 +184,7 @@ def check(
             shared = workers or default_workers() if target and not timings else 1
             for opened in targets_of(target, facts, session, **opening):
                 how = Opening(text=opened.name, facts=facts, **opening)
-                with other_processes(opened, request, how, shared) as others:
+                with other_processes(opened, request, how, shared, limit) as others:
                     session.check(opened, others)
                 for other in previous:
                     session.compare(opened, other)
@@ -194,7 +195,6 @@ def check(
             if pairs:
                 session.formulations()
         session.close(timings=timings)
-    limit = request.seconds if hunt is None else hunt
     bounded = {} if limit is None else {"seconds": limit}
     session.run.environment = environment(
         seed=seed, examples=request.examples, unavailable=session.unavailable, **bounded

@@ -16,7 +16,9 @@ def faults(card: IdentityCard, case: AttentionCase) -> Iterator[Diagnosis]:
     if not isinstance(card.heads, NotAnswered) and case.num_heads > 1:
         if card.heads.mixes_heads:
             yield Diagnosis(kind="head-mixing", text="values of several heads mix in one output")
-        if case.num_kv_heads > 1 and card.heads.order != str(case.head_order):
+        # Of one query head for each key/value head, every order by name is the same map.
+        several = case.group_size > 1 or not isinstance(case.head_order, str)
+        if several and case.num_kv_heads > 1 and card.heads.order != str(case.head_order):
             yield Diagnosis(kind="head-mapping", text=f"the probed map is {card.heads.order}")
     if (
         case.causal is not None

@@ -8,6 +8,7 @@ import torch
 from equivalence.calling import LocalTarget
 from equivalence.case import AttentionCase as Case
 from equivalence.diagnosis import Suspect, diagnose, register, suspects
+from equivalence.diagnosis.by_card import faults
 from equivalence.diagnosis.table import FAMILIES
 from equivalence.diagnosis.troubles import DIRECT, FALLBACK
 from equivalence.domain import Domain
@@ -143,6 +144,17 @@ def test_the_card_speaks_where_the_case_says_nothing():
     card = battery(LocalTarget.of(silent, name="silent"), Domain(), "float32")
     case = Case(q_len=2, kv_len=3, head_dim=3, values="normal")
     assert diagnosis_of(odd, case, card=card).kind == "head-dim-tail"
+
+
+@pytest.mark.parametrize(("group_size", "found"), [(1, []), (2, ["head-mapping"])])
+def test_where_every_head_has_its_own_the_map_is_right_by_any_name(group_size, found):
+    def interleaved(query, key, value):
+        group = query.shape[1] // key.shape[1]
+        return broken()(query, key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1))
+
+    card = battery(LocalTarget.of(interleaved, name="interleaved"), Domain(), "float32")
+    case = Case(num_kv_heads=2, group_size=group_size, kv_len=2)
+    assert [fault.kind for fault in faults(card, case)] == found
 
 
 def test_unknown_keeps_the_facts():

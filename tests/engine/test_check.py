@@ -14,6 +14,7 @@ from equivalence.declaration import KnownFault
 from equivalence.declaration import attention as declare
 from equivalence.engine import Request, check_target
 from equivalence.law_search import BROKEN_ENOUGH
+from equivalence.request import Progress
 from equivalence.results import TargetResult
 
 
@@ -198,3 +199,21 @@ def test_a_law_that_broke_often_rests_and_the_others_go_on() -> None:
     assert agrees.broken == BROKEN_ENOUGH
     assert untouched.held
     assert untouched.examples > 80
+
+
+def test_ctrl_c_keeps_a_case_of_each_law_that_broke():
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 15:
+            raise KeyboardInterrupt
+
+    facts = {"head_order": "interleaved"}
+    target = LocalTarget.of(folded, name="folded", facts=facts)
+    laws = ("agrees-with-float64", "causality")
+    result = check_target(target, Request(dtypes=("float32",), laws=laws), interrupt)
+    assert result.interrupted
+    (failure,) = result.failures
+    assert failure.law == "agrees-with-float64"
+    assert failure.diagnosis.text.endswith("; interrupted before it was shrunk and named")
+    assert failure.trouble.used is not None
+    assert failure.trouble.used > 1
+    assert [found.case for found in result.laws[0].counterexamples] == [failure.case]
