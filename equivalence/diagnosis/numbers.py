@@ -173,8 +173,8 @@ def _within(
             needed = max(_used(sight) for sight in found)
             declare = f"; --declare profile={name} accepts it" if name in PROFILES else ""
             text = (
-                f"errors are up to {needed:.3g} times what profile {judged} allows, and within "
-                f"what profile {name} does{declare}"
+                f"errors are up to {needed:.3g} times what profile {judged} allows and within that "
+                f"of profile {name}{declare}"
             )
             return Diagnosis(kind="precision", text=text)
     return None

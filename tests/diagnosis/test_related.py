@@ -82,7 +82,7 @@ def failure(text: str) -> Failure:
 
 
 def test_by_how_much_a_precision_is_off_makes_no_other_fault() -> None:
-    said = "errors are up to {} times what profile f64 allows, and within what profile {} does"
+    said = "errors are up to {} times what profile f64 allows and within that of profile {}"
     one, other = failure(said.format("6.17e+06", "single")), failure(said.format("3.2", "single"))
     assert same_fault(one, other)
     assert not same_fault(one, failure(said.format("6.17e+06", "bf16_inside")))
