@@ -88,7 +88,7 @@ def compare(
         error=float(error[index]),
         allowed=float(bound[index]),
         outside=int(np.count_nonzero(wrong)),
-        judged=int(np.count_nonzero(judged)) * actual.shape[-1],
+        judged=int(np.count_nonzero(judged)) * (actual.size // judged.size),
         unjudged_nonfinite=int(np.count_nonzero(~finite & ~judged)),
         vacuous=bool(2 * np.count_nonzero(blind) > np.count_nonzero(possible)),
         nonfinite=bool((~finite & wrong).any()),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from equivalence.campaign.pools import follow_parent, processes
+from equivalence.dtypes import DTYPES
 from equivalence.interrupts import interrupts_only_remembered
 from equivalence.outcome import Target
 from equivalence.parts import Found, Part
@@ -67,7 +68,7 @@ def other_processes(
     of the search, if it has any.
     """
     declared = target.declaration
-    dtypes = request.dtypes or declared.dtypes or ("float64", "float32", "float16", "bfloat16")
+    dtypes = request.dtypes or declared.dtypes or DTYPES
     size = min(workers, len(dtypes)) - 1
     whole = request.laws is None and request.examples >= WORTH_A_PROCESS
     whole = whole and (limit is None or limit >= WORTH_SECONDS)

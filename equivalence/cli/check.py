@@ -181,7 +181,7 @@ def check(
             check_side_by_side(session, names, **beside, **opening)
         else:
             previous = open_all([against] if against else [], facts, **opening)
-            shared = workers or default_workers() if target and not timings else 1
+            shared = (workers or default_workers()) if target and not timings else 1
             for opened in targets_of(target, facts, session, **opening):
                 how = Opening(text=opened.name, facts=facts, **opening)
                 with other_processes(opened, request, how, shared, limit) as others:

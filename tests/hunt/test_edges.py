@@ -117,8 +117,12 @@ def test_a_domain_has_the_cases_within_its_sizes_and_numbers() -> None:
 @pytest.mark.parametrize("form", ["bool", "float"])
 def test_a_mask_hides_the_key_that_stands_alone_in_its_tile(form: str) -> None:
     masks = [(case.kv_len, case.mask) for case in attention_edges(WIDE, 0) if case.mask]
-    alone = [(kv_len, mask.pattern, mask.size) for kv_len, mask in masks if mask.form == form]
-    assert (129, "padding", 128) in alone
+    padded = [(kv_len, mask.form) for kv_len, mask in masks if mask.pattern == "padding"]
+    assert padded.count((129, form)) == 1
+    assert all(mask.size == 128 for _, mask in masks if mask.pattern == "padding")
+    assert [(kv_len, mask.axes) for kv_len, mask in masks if mask.pattern != "padding"] == [
+        (27, "b")
+    ]
     assert not [case for case in attention_edges(WIDE.but(masks=()), 0) if case.mask]
 
 
