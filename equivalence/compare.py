@@ -54,9 +54,49 @@ def compare(
     never do. Infinity is accepted exactly where |expected| + B rounds to infinity in ``dtype``.
     """
     counted = allowance.in_domain if rows is None else allowance.in_domain & rows
-    judged = counted[..., None]
-    bound = allowance.allowed
-    finite = np.isfinite(actual)
+    judged, bound = counted[..., None], allowance.allowed
+    if not actual.size or not judged.any():
+        lost = int(np.count_nonzero(~np.isfinite(actual) & ~judged))
+        return Comparison(
+            used=0.0, natural=0.0, index=(), got=0.0, expected=0.0, error=0.0, allowed=0.0,
+            outside=0, judged=0, unjudged_nonfinite=lost,
+            vacuous=True, nonfinite=False, wrong=np.zeros(actual.shape, bool),
+        )  # fmt: skip
+    possible = judged & (allowance.furthest > 0)
+    blind = possible & (bound >= allowance.furthest)
+    lost, natural, nonfinite, finite = 0, 0.0, False, np.isfinite(actual)
+    if finite.all() and (actual == expected).all():  # as most answers to two like calls are
+        where, worst, wrong = int(judged.argmax()), 0.0, np.zeros(actual.shape, bool)
+        index = (*np.unravel_index(where, counted.shape), 0)
+    else:
+        used, natural = _errors(actual, expected, allowance, judged & finite, dtype)
+        scored, wrong = np.where(judged, used, -1.0), judged & ~(used <= 1.0)
+        index = np.unravel_index(scored.argmax(), scored.shape)
+        worst, nonfinite = float(scored[index]), bool((~finite & wrong).any())
+        lost = int(np.count_nonzero(~finite & ~judged))
+    got, wanted = float(actual[index]), float(expected[index])
+    return Comparison(
+        used=worst,
+        natural=natural,
+        index=tuple(map(int, index)),
+        got=got,
+        expected=wanted,
+        error=abs(got - wanted),
+        allowed=float(bound[index]),
+        outside=int(np.count_nonzero(wrong)),
+        judged=int(np.count_nonzero(judged)) * (actual.size // judged.size),
+        unjudged_nonfinite=lost,
+        vacuous=bool(2 * np.count_nonzero(blind) > np.count_nonzero(possible)),
+        nonfinite=nonfinite,
+        wrong=wrong,
+    )
+
+
+def _errors(
+    actual: Array, expected: Array, allowance: Allowance, usable: Array, dtype: str
+) -> tuple[Array, float]:
+    """``used`` of every element, and the worst error of the usable ones in natural units."""
+    bound, finite = allowance.allowed, np.isfinite(actual)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         error = np.abs(actual - expected)
         used = error / bound
@@ -66,34 +106,7 @@ def compare(
             overflows &= np.sign(actual) == np.sign(expected)
             used = np.where(finite, used, np.where(overflows, 0.0, np.inf))
         natural = error / allowance.natural
-    usable = judged & finite & np.isfinite(natural)
-    natural_worst = float(natural[usable].max(initial=0.0))
-    scored = np.where(judged, used, -1.0)
-    possible = judged & (allowance.furthest > 0)
-    blind = possible & (bound >= allowance.furthest)
-    if not actual.size or not judged.any():
-        return Comparison(
-            used=0.0, natural=0.0, index=(), got=0.0, expected=0.0, error=0.0, allowed=0.0,
-            outside=0, judged=0, unjudged_nonfinite=int(np.count_nonzero(~finite & ~judged)),
-            vacuous=True, nonfinite=False, wrong=np.zeros(actual.shape, bool),
-        )  # fmt: skip
-    index = tuple(map(int, np.unravel_index(scored.argmax(), scored.shape)))
-    wrong = judged & ~(used <= 1.0)
-    return Comparison(
-        used=float(scored[index]),
-        natural=natural_worst,
-        index=index,
-        got=float(actual[index]),
-        expected=float(expected[index]),
-        error=float(error[index]),
-        allowed=float(bound[index]),
-        outside=int(np.count_nonzero(wrong)),
-        judged=int(np.count_nonzero(judged)) * (actual.size // judged.size),
-        unjudged_nonfinite=int(np.count_nonzero(~finite & ~judged)),
-        vacuous=bool(2 * np.count_nonzero(blind) > np.count_nonzero(possible)),
-        nonfinite=bool((~finite & wrong).any()),
-        wrong=wrong,
-    )
+    return used, float(natural[usable & np.isfinite(natural)].max(initial=0.0))
 
 
 def other_bits(first: Array, second: Array) -> Array:
