@@ -61,7 +61,9 @@ def gamma(n: float, unit: float) -> float:
 
 def gamma_array(n: Array, unit: float) -> Array:
     """:func:`gamma` of every n."""
-    product = n * unit
+    product = np.asarray(n * unit)
+    if product.max(initial=0.0) < 1:
+        return np.asarray(product / (1 - product))
     with np.errstate(divide="ignore"):
         return np.where(product < 1, product / (1 - np.minimum(product, 1.0)), ENORMOUS)
 
@@ -73,10 +75,10 @@ def compound(times: float, unit: float) -> float:
 
 def joined(*errors: Array | float) -> Array:
     """(1 + a)(1 + b)... - 1: relative errors one after another, without cancellation."""
-    total = np.zeros(())
+    total: Array | float = 0.0
     for error in errors:
         total = total + error + total * error
-    return total
+    return np.asarray(total)
 
 
 def evaluated(bound: Array, profile: Profile) -> Array:
@@ -100,14 +102,18 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
     eta = max(storage.half_subnormal, inner_storage.half_subnormal)
     tau, n_p = profile.flush(dtype), profile.probability_roundings
     seen = visible.sum(axis=-1)[..., None].astype(np.float64)
-    capped_rows = np.asarray(mixture.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
-    off = np.minimum(mixture.scores_off, SCORE_ERROR_CAP)
+    all_visible = bool((seen == visible.shape[-1]).all())
+    off, capped_rows = mixture.scores_off, None
+    if off.max(initial=0.0) > SCORE_ERROR_CAP:
+        capped_rows = np.asarray(off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
+        off = np.minimum(off, SCORE_ERROR_CAP)
     more = np.expm1(off)
     grown = probabilities * more
     shrunk_total = (probabilities / (1 + more)).sum(axis=-1)[..., None]
     shrunk_total = np.where(shrunk_total > 0, shrunk_total, 1.0)
     # Weights that sum to one or less: their mean distance is below the largest by itself.
-    needs_reach = bool(capped_rows.any() or (grown.sum(axis=-1)[..., None] > shrunk_total).any())
+    heavy = bool((grown.sum(axis=-1)[..., None] > shrunk_total).any())
+    needs_reach = heavy or capped_rows is not None
     largest_weights = probabilities + grown
     growth = gamma_array(seen + profile.growth_steps(), u_a)
     summed = joined(compound(n_p, u), growth, mixture.value_error)  # alpha of docs/bound.md
@@ -117,7 +123,6 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         floor = np.broadcast_to(floor, output.shape)
 
     allowed, furthest, natural = np.empty_like(output), np.empty_like(output), np.empty_like(output)
-    all_visible = bool(visible.all())
     step = max(1, CHUNK_ELEMENTS // max(1, visible.size))
     for start in range(0, output.shape[-1], step):
         part = slice(start, start + step)
@@ -141,9 +146,10 @@ def mixture_bound(mixture: Mixture, profile: Profile, dtype: str) -> tuple[Array
         tallest, total = _visible_sizes(sizes, None if all_visible else visible, head_of)
         magnitude = sizes.swapaxes(-1, -2)[:, head_of]
         weighted = np.matmul(probabilities, magnitude)
-        b_score = np.where(capped_rows, reach, np.minimum(score_part, reach))
-        w = np.matmul(largest_weights, magnitude) / shrunk_total
-        w = np.where(capped_rows, tallest, np.minimum(w, tallest))
+        b_score = np.minimum(score_part, reach) if needs_reach else score_part
+        w = np.minimum(np.matmul(largest_weights, magnitude) / shrunk_total, tallest)
+        if capped_rows is not None:
+            b_score, w = np.where(capped_rows, reach, b_score), np.where(capped_rows, tallest, w)
         least = floor[..., part] if isinstance(floor, np.ndarray) else floor
         lost = (tau + n_p * eta) * total + seen * tau + least
         inner = b_score + summed * w + lost * (1 + summed)
@@ -172,11 +178,11 @@ def _visible_sizes(sizes: Array, visible: Array | None, head_of: Array) -> tuple
         visible = visible[:, :1]
     else:
         sizes = sizes[:, head_of]
+    counted = visible.astype(np.float64)
     shown = _scratch((*sizes.shape[:2], visible.shape[2], *sizes.shape[2:]))
-    shown[...] = 0.0
-    np.copyto(shown, sizes[:, :, None], where=visible[..., None, :])
+    np.multiply(sizes[:, :, None], counted[..., None, :], out=shown)
     largest = shown.max(axis=-1, initial=0.0)
-    total = np.matmul(visible.astype(np.float64), sizes.swapaxes(-1, -2))
+    total = np.matmul(counted, sizes.swapaxes(-1, -2))
     return (largest[:, head_of], total[:, head_of]) if alike else (largest, total)
 
 
