@@ -39,17 +39,39 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackwardFlow:
-    """What flows back to the scores of each query head: all ``[B, H, Sq, Skv]``.
+class Sums:
+    """weights @ rows, what that is off by before the roundings of the sum, and what these scale.
 
-    p and d_scores (dS), and what each is off by; it is the same however heads are shared.
+    Each of the shape of the gradient of one operand, for every query head.
     """
 
-    p: Array
-    p_off: Array
-    d_scores: Array
-    s_off: Array
+    exact: Array
+    off: Array
+    size: Array
+
+    @classmethod
+    def of(cls, weights: Array, weights_off: Array, rows: Array) -> Sums:
+        """The three sums of ``rows`` by weights that are off by ``weights_off``."""
+        sizes = np.abs(rows)
+        return cls(
+            exact=np.matmul(weights, rows),
+            off=np.matmul(weights_off, sizes),
+            size=np.matmul(np.abs(weights) + weights_off, sizes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardFlow:
+    """What flows back through each query head; it is the same however heads share keys.
+
+    sums: of the gradients of query, key and value. stored_off: what storing q and k scaled adds
+    to the first two, zero where that is not done. largest_product: of dP.
+    """
+
+    sums: tuple[Sums, Sums, Sums]
+    stored_off: tuple[Array | float, Array | float]
     largest_product: float
+    roundings: _Roundings
 
 
 def backward_flow(
@@ -97,12 +119,25 @@ def backward_flow(
     s_off = s_off * (slope + slope_off) + p * difference * slope_off
     s_off = s_off * (1 + r.step) + r.step * np.abs(d_scores)
     s_off = np.where(seen, s_off + r.count * r.eta * _steepest(inputs) + 4 * r.tau, 0.0)
+    scale, key = inputs.scale_value, inputs.key[:, inputs.kv_head_of]
+    scaled, scaled_off = scale * d_scores, np.where(seen, abs(scale) * s_off + r.eta + r.tau, 0.0)
+    stored_off: tuple[Array | float, Array | float] = (0.0, 0.0)
+    if profile.query_roundings:  # q and k are stored after a product with sqrt(scale)
+        size, root = np.abs(d_scores) + s_off, max(abs(scale), abs(scale) ** 0.5)
+        stored_off = (
+            root * r.eta * size.sum(-1)[..., None],
+            root * r.eta * size.sum(-2)[..., None],
+        )
+    by_key, by_key_off = scaled.swapaxes(-1, -2), scaled_off.swapaxes(-1, -2)
     return BackwardFlow(
-        p=p,
-        p_off=p_off,
-        d_scores=d_scores,
-        s_off=s_off,
+        sums=(
+            Sums.of(scaled, scaled_off, key),
+            Sums.of(by_key, by_key_off, inputs.query),
+            Sums.of(p.swapaxes(-1, -2), p_off.swapaxes(-1, -2), upstream),
+        ),
+        stored_off=stored_off,
         largest_product=float(np.abs(products).max(initial=0.0)),
+        roundings=r,
     )
 
 
@@ -120,28 +155,19 @@ def gradients(
     flow: where it is known already, :func:`backward_flow` of these four.
     """
     flow = flow or backward_flow(inputs, exact, output_error, upstream, profile)
-    r = _Roundings.of(inputs, exact, profile)
-    p, p_off, d_scores, s_off = flow.p, flow.p_off, flow.d_scores, flow.s_off
-    seen, scale, key = exact.visible, inputs.scale_value, inputs.key[:, inputs.kv_head_of]
-    scaled, scaled_off = scale * d_scores, np.where(seen, abs(scale) * s_off + r.eta + r.tau, 0.0)
-    d_query, query_off = _summed(scaled, scaled_off, key, p.shape[-1] + 2, r)
-    scaled, scaled_off = scaled.swapaxes(-1, -2), scaled_off.swapaxes(-1, -2)
-    group = int(np.bincount(inputs.kv_head_of).max())
-    terms = p.shape[-2] * group + 2
-    d_key, key_off = _summed(scaled, scaled_off, inputs.query, terms, r)
-    p, p_off = p.swapaxes(-1, -2), p_off.swapaxes(-1, -2)
-    d_value, value_off = _summed(p, p_off, upstream, terms, r)
-    if profile.query_roundings:  # q and k are stored after a product with sqrt(scale)
-        size, root = np.abs(d_scores) + s_off, max(abs(scale), abs(scale) ** 0.5)
-        query_off = query_off + root * r.eta * size.sum(-1)[..., None]
-        key_off = key_off + root * r.eta * size.sum(-2)[..., None]
+    r, (query, key, value) = flow.roundings, flow.sums
     kv_heads, head_of = inputs.key.shape[1], inputs.kv_head_of
-    results = [d_query, *(by_kv_head(x, head_of, kv_heads) for x in (d_key, d_value))]
+    group = int(np.bincount(head_of).max())
+    q_len, kv_len = exact.probabilities.shape[-2:]
+    query_off = _error_of(query, kv_len + 2, r) + flow.stored_off[0]
+    key_off = _error_of(key, q_len * group + 2, r) + flow.stored_off[1]
+    value_off = _error_of(value, q_len * group + 2, r)
+    results = [query.exact, *(by_kv_head(x.exact, head_of, kv_heads) for x in (key, value))]
     errors = [query_off, *(by_kv_head(x, head_of, kv_heads) for x in (key_off, value_off))]
     if r.count and not isinstance(inputs.head_order, str):
         # A gather of heads sums its gradients one by one, in the storage format.
-        for i, per_head in ((1, d_key), (2, d_value)):
-            size = by_kv_head(np.abs(per_head), head_of, kv_heads) + errors[i]
+        for i, per_head in ((1, key), (2, value)):
+            size = by_kv_head(np.abs(per_head.exact), head_of, kv_heads) + errors[i]
             errors[i] = errors[i] + compound(group, r.u) * size
     u_out = format_of(inputs.dtype).unit_roundoff
     eta_out = max(format_of(inputs.dtype).half_subnormal, r.eta)
@@ -243,13 +269,10 @@ def _steepest(inputs: AttentionInputs) -> float:
     return 1.0 if inputs.softcap is None else max(1.0, inputs.softcap, 1 / inputs.softcap)
 
 
-def _summed(
-    weights: Array, weights_off: Array, rows: Array, terms: int, r: _Roundings
-) -> tuple[Array, Array]:
-    """weights @ rows, and what it is off by where ``terms`` are summed."""
+def _error_of(sums: Sums, terms: int, r: _Roundings) -> Array:
+    """What the sums are off by where ``terms`` are added up."""
     rounded = joined(gamma(terms, r.u_a), r.step)
-    error = np.matmul(weights_off + rounded * (np.abs(weights) + weights_off), np.abs(rows))
-    return np.matmul(weights, rows), error + terms * r.tau + r.eta
+    return np.asarray(sums.off + rounded * sums.size + terms * r.tau + r.eta)
 
 
 def by_kv_head(per_head: Array, head_of: Array, kv_heads: int) -> Array:

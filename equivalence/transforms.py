@@ -66,10 +66,13 @@ def refill_slots(
     rng = np.random.default_rng([seed, 29])
     refilled = []
     for array in (inputs.key, inputs.value):
-        noise = rounded(3.0 * rng.normal(size=array.shape), inputs.dtype)
-        if number is not None:
-            noise = np.full(array.shape, number)
-        refilled.append(np.where(slots[..., None], noise, array))
+        filled = array.copy()
+        if number is None:
+            noise = 3.0 * rng.normal(size=(np.count_nonzero(slots), array.shape[-1]))
+            filled[slots] = rounded(noise, inputs.dtype)
+        else:
+            filled[slots] = number
+        refilled.append(filled)
     return inputs.but(key=refilled[0], value=refilled[1])
 
 

@@ -100,7 +100,7 @@ def _backward(
     flow = _flow(case, inputs, subject)
     if not flow.largest_product < format_of(inputs.dtype).max_finite / 16:
         return INAPPLICABLE
-    upstream, profile = _upstream(case, inputs), subject.profile(inputs.dtype)
+    upstream, profile = _upstream(case, inputs, subject), subject.profile(inputs.dtype)
     outcome = subject.call_again(inputs, upstream)
     if not subject.declared.gradients and outcome.status != "returned":
         return Verdict(status="inapplicable", remarks=("no gradients",))
@@ -123,14 +123,18 @@ def _flow(case: AttentionCase, inputs: AttentionInputs, subject: Subject) -> Bac
             inputs,
             exact,
             error,
-            _upstream(case, inputs),
+            _upstream(case, inputs, subject),
             profile,
             weights=subject.weights(inputs),
         ),
     )
 
 
-def _upstream(case: AttentionCase, inputs: AttentionInputs) -> Array:
+def _upstream(case: AttentionCase, inputs: AttentionInputs, subject: Subject) -> Array:
+    return subject.once("upstream", inputs, lambda: _drawn_upstream(case, inputs))
+
+
+def _drawn_upstream(case: AttentionCase, inputs: AttentionInputs) -> Array:
     shape = (*inputs.query.shape[:3], inputs.value.shape[3])
     noise = np.random.default_rng([case.seed, 53]).normal(size=shape)
     if case.values in ("ramp", "steps", "zero"):
