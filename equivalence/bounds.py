@@ -173,7 +173,7 @@ def weights_of(inputs: AttentionInputs, exact: Attention, profile: Profile) -> W
         probabilities = np.concatenate([probabilities, exact.sink_probability[..., None]], axis=-1)
         scores_off = np.concatenate([scores_off, sink_off], axis=-1)
         visible = np.concatenate([visible, np.ones(sink_off.shape, bool)], axis=-1)
-    scores_off = np.where(_weightless(inputs, exact, scores_off), 0.0, scores_off)
+    scores_off = _without_weightless(inputs, exact, scores_off)
     return Weights(probabilities=probabilities, scores_off=scores_off, visible=visible)
 
 
@@ -212,8 +212,8 @@ def allowance(
     )
 
 
-def _weightless(inputs: AttentionInputs, exact: Attention, scores_off: Array) -> Array:
-    """Keys whose computed weight is zero whatever their error: bool, of the shape of D.
+def _without_weightless(inputs: AttentionInputs, exact: Attention, scores_off: Array) -> Array:
+    """D, and zero at keys whose computed weight is zero whatever their error.
 
     A computed weight is at most exp(s_j + D_j - (m - D_m)). A key hidden by finfo.min has an
     enormous D, since finfo.min is rounded, but stays so far below a visible one that the error
@@ -223,8 +223,11 @@ def _weightless(inputs: AttentionInputs, exact: Attention, scores_off: Array) ->
     depth = exact.scores - top
     if (sink := _sinks(inputs, exact)) is not None:
         depth = np.concatenate([depth, sink - top], axis=-1)
+    if depth.min(initial=0.0, where=depth > -np.inf) >= UNDERFLOW:
+        return scores_off  # it is zero already at keys that are hidden
     top_off = np.where(depth == 0, scores_off, 0.0).max(axis=-1, keepdims=True, initial=0.0)
-    return np.asarray(depth + scores_off + top_off < UNDERFLOW)
+    weightless = depth + scores_off + top_off < UNDERFLOW
+    return np.where(weightless, 0.0, scores_off)
 
 
 def in_domain(inputs: AttentionInputs, exact: Attention, profile: Profile) -> Array:

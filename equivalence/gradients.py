@@ -227,11 +227,12 @@ def _probability_error(
     p = exact.probabilities
     unsure = np.asarray(weights.scores_off > SCORE_ERROR_CAP).any(axis=-1, keepdims=True)
     off = np.minimum(weights.scores_off, SCORE_ERROR_CAP)
-    grown = (weights.probabilities * np.exp(off)).sum(-1, keepdims=True)
-    shrunk = (weights.probabilities * np.exp(-off)).sum(-1, keepdims=True)
+    larger = np.exp(off)
+    grown = (weights.probabilities * larger).sum(-1, keepdims=True)
+    shrunk = (weights.probabilities / larger).sum(-1, keepdims=True)
     grown, shrunk = (np.where(total > 0, total, 1.0) for total in (grown, shrunk))
-    own = off[..., : p.shape[-1]]
-    p_off = np.maximum(p * (np.exp(own) / shrunk - 1), p * (1 - np.exp(-own) / grown))
+    own = larger[..., : p.shape[-1]]  # without that of a sink
+    p_off = np.maximum(p * (own / shrunk - 1), p * (1 - 1 / (own * grown)))
     if profile.score_roundings:
         p_off = np.where(unsure, 1.0, np.minimum(p_off, np.maximum(p, 1 - p)))
     else:
@@ -280,7 +281,10 @@ def by_kv_head(per_head: Array, head_of: Array, kv_heads: int) -> Array:
     counts = np.bincount(head_of, minlength=kv_heads)
     if (counts == counts[0]).all():
         order = np.argsort(head_of, kind="stable")
+        ordered = per_head if (order[1:] > order[:-1]).all() else per_head[:, order]
+        if counts[0] == 1:
+            return ordered
         shape = (per_head.shape[0], kv_heads, counts[0], *per_head.shape[2:])
-        return np.asarray(per_head[:, order].reshape(shape).sum(axis=2))
+        return np.asarray(ordered.reshape(shape).sum(axis=2))
     sums = [per_head[:, head_of == head].sum(axis=1) for head in range(kv_heads)]
     return np.stack(sums, axis=1)
