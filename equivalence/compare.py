@@ -66,8 +66,8 @@ def compare(
     blind = possible & (bound >= allowance.furthest)
     lost, natural, nonfinite, finite = 0, 0.0, False, np.isfinite(actual)
     if finite.all() and (actual == expected).all():  # as most answers to two like calls are
-        where, worst, wrong = int(judged.argmax()), 0.0, np.zeros(actual.shape, bool)
-        index = (*np.unravel_index(where, counted.shape), 0)
+        worst, wrong = 0.0, np.zeros(actual.shape, bool)
+        index = np.unravel_index(judged.argmax(), judged.shape)
     else:
         used, natural = _errors(actual, expected, allowance, judged & finite, dtype)
         scored, wrong = np.where(judged, used, -1.0), judged & ~(used <= 1.0)
@@ -78,7 +78,7 @@ def compare(
     return Comparison(
         used=worst,
         natural=natural,
-        index=tuple(map(int, index)),
+        index=tuple(int(i) for i in index),
         got=got,
         expected=wanted,
         error=abs(got - wanted),
