@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -28,8 +29,7 @@ def frequencies(
     scaling is a dict in the form of Hugging Face's rope parameters. Raises Unsupported for a
     type that it does not know.
     """
-    index = torch.arange(0, rotary_dim, 2, dtype=torch.int64).to(dtype)
-    plain: Tensor = 1.0 / theta ** (index / rotary_dim)
+    plain = _plain(rotary_dim, theta, dtype)
     if scaling is None:
         return plain
     factor = float(scaling.get("factor") or 1.0)
@@ -42,8 +42,7 @@ def frequencies(
         case "dynamic":
             stretch = factor * max(length, original) / original - (factor - 1)
             base = theta * stretch ** (rotary_dim / (rotary_dim - 2))
-            grown: Tensor = 1.0 / base ** (index / rotary_dim)
-            return grown
+            return _powers(rotary_dim, base, dtype)
         case "yarn":
             ramp = _yarn_ramp(rotary_dim, theta, scaling).to(dtype)
             return plain / factor * ramp + plain * (1 - ramp)
@@ -54,6 +53,16 @@ def frequencies(
             return plain / torch.tensor(scaling[name], dtype=dtype)
         case other:
             raise Unsupported(f"rope_type={other!r}")
+
+
+def _powers(rotary_dim: int, base: float, dtype: torch.dtype) -> Tensor:
+    """``base ** (-2 i / rotary_dim)`` of each pair."""
+    index = torch.arange(0, rotary_dim, 2, dtype=torch.int64).to(dtype)
+    powers: Tensor = 1.0 / base ** (index / rotary_dim)
+    return powers
+
+
+_plain = lru_cache(maxsize=64)(_powers)  # those of a model, which keeps them too; none writes there
 
 
 def _yarn_ramp(rotary_dim: int, theta: float, scaling: Mapping[str, Any]) -> Tensor:

@@ -47,12 +47,17 @@ def angles(
 
     Raises ValueError, with the sizes, where positions or rotary_dim do not fit x.
     """
+    require_sizes(x, positions, rotary_dim)
+    length = int(positions.max()) + 1
+    omega = frequencies(rotary_dim, theta=theta, scaling=scaling, length=length, dtype=dtype)
+    by_row = positions if positions.ndim == 2 else positions[None]
+    return by_row[:, None, :, None].to(dtype) * omega.to(x.device)
+
+
+def require_sizes(x: Tensor, positions: Tensor, rotary_dim: int) -> None:
+    """Raise ValueError, with the sizes, where positions or rotary_dim do not fit x."""
     batch_size, _, seq_len, head_dim = x.shape
     if positions.shape not in ((seq_len,), (batch_size, seq_len)):
         raise ValueError(f"positions {list(positions.shape)} do not fit x {list(x.shape)}")
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
         raise ValueError(f"rotary_dim={rotary_dim} must be even, and at most {head_dim=}")
-    length = int(positions.max()) + 1
-    omega = frequencies(rotary_dim, theta=theta, scaling=scaling, length=length, dtype=dtype)
-    by_row = positions if positions.ndim == 2 else positions[None]
-    return by_row[:, None, :, None].to(dtype) * omega.to(x.device)

@@ -111,4 +111,5 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, rotary_dim: int, interleaved: b
         first, second = moving.chunk(2, dim=-1)
     turned = (first * cos - second * sin, second * cos + first * sin)
     joined = torch.stack(turned, dim=-1).flatten(-2) if interleaved else torch.cat(turned, dim=-1)
-    return torch.cat((joined, x[..., rotary_dim:]), dim=-1)
+    passed = x[..., rotary_dim:]
+    return torch.cat((joined, passed), dim=-1) if passed.shape[-1] else joined

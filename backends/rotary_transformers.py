@@ -1,13 +1,14 @@
 """The rotary embeddings of transformers: Llama's, DeepSeek-V3's and GPT-NeoX's own functions.
 
 transformers is imported at the first call. Dynamic scaling keeps the frequencies of the longest
-context that it has seen, so an embedding is made anew for each call of that type.
+context that it has seen, so each call of that type has a copy of an embedding that saw none.
 """
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equivalence.backends.rotary_tables import angles
+from equivalence.backends.rotary_tables import require_sizes
 from equivalence.declaration import rotary as declare
 from equivalence.errors import Unsupported
 
@@ -78,22 +79,23 @@ def _tables(
     model: str, x: Tensor, positions: Tensor, theta: float, scaling: Scaling, rotary_dim: int
 ) -> tuple[Tensor, Tensor]:
     """cos and sin ``[B, S, rotary_dim]`` in the dtype of x, from the model's own module."""
-    angles(x, positions, theta=theta, rotary_dim=rotary_dim, scaling=None)  # refuses bad sizes
+    require_sizes(x, positions, rotary_dim)
     parameters = dict(scaling or {"rope_type": "default"})
     rope_type = parameters.get("rope_type", "default")
     if rope_type not in (*FIXED, "dynamic"):
         raise Unsupported(f"rope_type={rope_type!r}")
     words = json.dumps({**parameters, "rope_theta": theta}, sort_keys=True)
-    make = _embedding if rope_type in FIXED else _new_embedding
-    embedding = make(model, words, int(x.shape[-1]), rotary_dim)
+    embedding = _embedding(model, words, int(x.shape[-1]), rotary_dim)
+    if rope_type not in FIXED:
+        config = embedding.config
+        embedding = copy.deepcopy(embedding, {id(config): config})
     by_row = positions if positions.ndim == 2 else positions[None].expand(x.shape[0], -1)
     tables: tuple[Tensor, Tensor] = embedding(x, by_row)
     return tables
 
 
-def _new_embedding(
-    model: str, words: str, head_dim: int, rotary_dim: int
-) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+@lru_cache(maxsize=256)
+def _embedding(model: str, words: str, head_dim: int, rotary_dim: int) -> Any:
     """The model's rotary module for these rope parameters (JSON)."""
     parameters = json.loads(words)
     original = parameters.get("original_max_position_embeddings", 2048)
@@ -118,8 +120,4 @@ def _new_embedding(
         max_position_embeddings=longest, rope_parameters=parameters, **sizes
     )
     module = getattr(import_module(f"{place}.modeling_{model}"), f"{name}RotaryEmbedding")
-    embedding: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = module(config)
-    return embedding
-
-
-_embedding = lru_cache(maxsize=256)(_new_embedding)
+    return module(config)

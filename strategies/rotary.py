@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -18,6 +19,26 @@ FACTORS: Final = (2.0, 4.0, 8.0, 32.0, 1.0, 1.5)
 LENGTHS: Final = (8, 64, 2_048, 4_096, 32_768)
 MAGNITUDES: Final = (1.0, 0.1, 30.0, 2.0**-20, 2.0**10)
 UNSEEDED: Final = ("ramp",)
+# Strategies are told apart by labels, which take longer to make than a draw: each is made once.
+_chosen: Final = lru_cache(maxsize=256)(st.sampled_from)
+_theta, _factor, _length, _magnitude, _step = map(
+    st.sampled_from, (THETAS, FACTORS, LENGTHS, MAGNITUDES, STEPS)
+)
+_attention_factor: Final = st.sampled_from((2.0, 1.0, 0.5, 1.1386294361119891))
+_inferred_factor: Final = st.sampled_from((1.0, 1.5))
+_bands: Final = st.sampled_from(((1.0, 4.0), (1.0, 2.0), (0.5, 8.0)))
+_yarn: Final[st.SearchStrategy[dict[str, Any]]] = st.sampled_from(
+    (
+        {},
+        {},
+        {},
+        {"mscale": 1.0, "mscale_all_dim": 1.0},
+        {"mscale": 0.707, "mscale_all_dim": 1.0},
+        {"mscale": 0.707},
+        {"beta_fast": 16.0},
+        {"truncate": False},
+    )
+)
 
 # name: (head_dim, rotary_dim, pairing, theta, scaling), from the models' config.json files.
 MODEL_ROTARY: Final[dict[str, tuple[int, int | None, str, float, RopeScaling | None]]] = {
@@ -93,31 +114,34 @@ def _cases(draw: st.DrawFn, domain: RotaryDomain) -> RotaryCase:
         "batch_size": draw(st.integers(*domain.batch_size)),
         "num_heads": draw(st.integers(*domain.num_heads)),
         "seq_len": draw(st.integers(*domain.seq_len)),
-        "dtype": draw(st.sampled_from(domain.dtypes)),
+        "dtype": draw(_chosen(domain.dtypes)),
     }
     extras = [name for name, one_in in _extras(domain) if draw(st.integers(1, one_in)) == one_in]
     if real:
         names = ("head_dim", "rotary_dim", "pairing", "theta", "scaling")
-        fields |= dict(zip(names, draw(st.sampled_from(models)), strict=True))
+        fields |= dict(zip(names, draw(_chosen(models)), strict=True))
     else:
         fields |= draw(_widths(domain, wanted="rotary_dim" in extras))
-        fields["pairing"] = draw(st.sampled_from(domain.pairings))
+        fields["pairing"] = draw(_chosen(domain.pairings))
         if "theta" in extras:
-            fields["theta"] = draw(st.sampled_from(THETAS))
+            fields["theta"] = draw(_theta)
         turning = fields["rotary_dim"] or fields["head_dim"]
         fields["scaling"] = draw(scalings(domain, rotary_dim=turning))
     if "attention_factor" in extras:
-        fields["attention_factor"] = draw(st.sampled_from((2.0, 1.0, 0.5, 1.1386294361119891)))
-    fields |= draw(_positions(domain, fields, by_row="by_row" in extras))
-    fields["values"] = values = draw(st.sampled_from(domain.values))
+        fields["attention_factor"] = draw(_attention_factor)
+    fields |= draw(
+        _positions(domain, fields["batch_size"], fields["seq_len"], by_row="by_row" in extras)
+    )
+    fields["values"] = values = draw(_chosen(domain.values))
     if values not in UNSEEDED:
-        fields["magnitude"] = draw(st.sampled_from(MAGNITUDES))
+        fields["magnitude"] = draw(_magnitude)
         fields["seed"] = draw(st.integers(0, 2**16))
     if "memory" in extras:
-        fields["memory"] = draw(st.sampled_from(domain.memories))
+        fields["memory"] = draw(_chosen(domain.memories))
     return RotaryCase(**fields)
 
 
+@lru_cache(maxsize=64)
 def _extras(domain: RotaryDomain) -> list[tuple[str, int]]:
     """The options that the domain offers; each is drawn once in so many cases."""
     offered = {
@@ -130,6 +154,7 @@ def _extras(domain: RotaryDomain) -> list[tuple[str, int]]:
     return [(name, one_in) for name, (possible, one_in) in offered.items() if possible]
 
 
+@lru_cache(maxsize=64)
 @st.composite
 def _widths(draw: st.DrawFn, domain: RotaryDomain, *, wanted: bool) -> dict[str, Any]:
     sizes = domain.head_dims
@@ -142,6 +167,7 @@ def _widths(draw: st.DrawFn, domain: RotaryDomain, *, wanted: bool) -> dict[str,
     return {"head_dim": head_dim, "rotary_dim": None}
 
 
+@lru_cache(maxsize=256)
 @st.composite
 def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeScaling | None:
     """None, or a scaling of any type that the domain admits, with its options: about half each."""
@@ -153,62 +179,59 @@ def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeS
         return None
     fields: dict[str, Any] = {"rope_type": name}
     if name != "default":
-        fields["factor"] = draw(st.sampled_from(FACTORS))
+        fields["factor"] = draw(_factor)
     if name not in ("default", "linear"):
-        fields["original_max_position_embeddings"] = draw(st.sampled_from(LENGTHS))
+        fields["original_max_position_embeddings"] = draw(_length)
     if name == "llama3":
-        low, high = draw(st.sampled_from(((1.0, 4.0), (1.0, 2.0), (0.5, 8.0))))
+        low, high = draw(_bands)
         fields |= {"low_freq_factor": low, "high_freq_factor": high}
     if name in ("yarn", "longrope") and draw(st.integers(0, 3)) == 3:
-        fields["attention_factor"] = draw(st.sampled_from((1.0, 1.5)))
+        fields["attention_factor"] = draw(_inferred_factor)
     if name == "yarn":
-        fields |= draw(
-            st.sampled_from(
-                (
-                    {},
-                    {},
-                    {},
-                    {"mscale": 1.0, "mscale_all_dim": 1.0},
-                    {"mscale": 0.707, "mscale_all_dim": 1.0},
-                    {"mscale": 0.707},
-                    {"beta_fast": 16.0},
-                    {"truncate": False},
-                )
-            )
-        )
+        fields |= draw(_yarn)
     return RopeScaling(**fields)
 
 
+@lru_cache(maxsize=256)
 @st.composite
 def _positions(
-    draw: st.DrawFn, domain: RotaryDomain, shape: dict[str, Any], *, by_row: bool
+    draw: st.DrawFn, domain: RotaryDomain, batch_size: int, seq_len: int, *, by_row: bool
 ) -> dict[str, Any]:
     fields: dict[str, Any] = {"per_row": not domain.flat}
     if by_row or not domain.flat:
-        rows_after = max(1, shape["batch_size"] - 1)
-        fits = [n for n in (0, 1, 300) if n * rows_after + shape["seq_len"] <= domain.furthest]
-        fields["row_step"] = draw(st.sampled_from(fits or [0]))
+        rows_after = max(1, batch_size - 1)
+        fits = tuple(n for n in (0, 1, 300) if n * rows_after + seq_len <= domain.furthest)
+        fields["row_step"] = draw(_chosen(fits or (0,)))
         fields["padding"] = draw(st.integers(0, 3))
         fields["per_row"] = fields["per_row"] or not (fields["row_step"] or fields["padding"])
-    fields["step"] = draw(st.sampled_from(STEPS))
-    rows = fields.get("row_step", 0) * (shape["batch_size"] - 1)
-    while fields["step"] * (shape["seq_len"] - 1) + rows > domain.furthest and fields["step"] > 1:
+    fields["step"] = draw(_step)
+    rows = fields.get("row_step", 0) * (batch_size - 1)
+    while fields["step"] * (seq_len - 1) + rows > domain.furthest and fields["step"] > 1:
         fields["step"] = STEPS[STEPS.index(fields["step"]) - 1]
-    room = max(0, domain.furthest - rows - fields["step"] * (shape["seq_len"] - 1))
+    room = max(0, domain.furthest - rows - fields["step"] * (seq_len - 1))
+    fields["start"] = draw(_starts(room))
+    return fields
+
+
+@lru_cache(maxsize=256)
+def _starts(room: int) -> st.SearchStrategy[int]:
+    """First positions, near 0, near an edge, or anywhere."""
     near = st.integers(0, min(16, room))
     edges = [edge for edge in EDGES if edge <= room]
     if edges:
         around = st.tuples(st.sampled_from(edges), st.integers(0, 8))
         near = near | around.map(lambda pair: min(room, max(0, pair[0] + pair[1] - 4)))
-    fields["start"] = draw(near | st.integers(0, room) | st.integers(room // 16, room))
-    return fields
+    return near | st.integers(0, room) | st.integers(room // 16, room)
 
 
-def _models(domain: RotaryDomain) -> list[tuple[int, int | None, str, float, RopeScaling | None]]:
+@lru_cache(maxsize=64)
+def _models(
+    domain: RotaryDomain,
+) -> tuple[tuple[int, int | None, str, float, RopeScaling | None], ...]:
     """The embeddings of published models that the domain admits."""
     if not domain.real_models or domain.head_layouts is not None:
-        return []
-    return [
+        return ()
+    return tuple(
         found
         for found in MODEL_ROTARY.values()
         if found[0] in domain.head_dims
@@ -216,4 +239,4 @@ def _models(domain: RotaryDomain) -> list[tuple[int, int | None, str, float, Rop
         and found[2] in domain.pairings
         and (found[3] == THETAS[0] or domain.theta)
         and (found[4] is None or found[4].rope_type in domain.scalings)
-    ]
+    )

@@ -132,7 +132,7 @@ def _fixed_scaling(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
 def scores_depend_on_offset_alone(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """A query and a key score the same when both move by the same number of positions."""
     inputs = subject.inputs(case)
-    key = _other_numbers(inputs, case.seed)
+    key = _key_beside(case, subject)
     room = subject.domain.furthest - inputs.length
     shifts = [shift for shift in SHIFTS if shift <= room]
     if not shifts:
@@ -157,8 +157,14 @@ def scores_depend_on_offset_alone(case: RotaryCase, subject: RotarySubject) -> V
     )
 
 
+def _key_beside(case: RotaryCase, subject: RotarySubject) -> RotaryInputs:
+    """A key for the query of ``case``, the same one for every law that asks."""
+    inputs = subject.inputs(case)
+    return subject.once("key beside", inputs, lambda: _other_numbers(inputs, case.seed))
+
+
 def _other_numbers(inputs: RotaryInputs, seed: int) -> RotaryInputs:
-    """A key beside the query: other numbers of the same size at the same positions."""
+    """Other numbers of the same size at the same positions."""
     rng = np.random.default_rng([seed, 61])
     size = max(float(np.abs(inputs.x).mean()), 2.0**-14)
     return inputs.but(x=rounded(size * rng.normal(size=inputs.x.shape), inputs.dtype))
@@ -241,7 +247,7 @@ def _both_pairings(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
 def pairings_agree_when_permuted(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """Half and interleaved pairing are one rotation of permuted channels."""
     inputs = subject.inputs(case)
-    other, order = converted(inputs)
+    other, order = _converted_once(inputs, subject)
     outcome, second = subject.call(inputs), subject.call(other)
     if not subject.sound(inputs, outcome):
         return INAPPLICABLE
@@ -254,6 +260,11 @@ def pairings_agree_when_permuted(case: RotaryCase, subject: RotarySubject) -> Ve
         slack=subject.allowance(inputs).allowed[..., order],
         than=f"itself with pairing {inputs.pairing!r}, permuted",
     )
+
+
+def _converted_once(inputs: RotaryInputs, subject: RotarySubject) -> tuple[RotaryInputs, Array]:
+    """:func:`converted`, the same one for every law that asks."""
+    return subject.once("converted", inputs, lambda: converted(inputs))
 
 
 def converted(inputs: RotaryInputs) -> tuple[RotaryInputs, Array]:
@@ -271,11 +282,11 @@ def converted(inputs: RotaryInputs) -> tuple[RotaryInputs, Array]:
 def converted_weights_keep_scores(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """Queries and keys of weights converted to the other pairing score as before."""
     inputs = subject.inputs(case)
-    key = _other_numbers(inputs, case.seed)
+    key = _key_beside(case, subject)
     if not subject.sound(inputs, subject.call(inputs)):
         return INAPPLICABLE
     turned: list[Turned] = []
-    for query, keys in ((inputs, key), (converted(inputs)[0], converted(key)[0])):
+    for query, keys in ((inputs, key), (_converted_once(inputs, subject)[0], converted(key)[0])):
         outputs = []
         for part in (query, keys):
             outcome = subject.call(part)

@@ -76,16 +76,18 @@ def cached_keys_stay_valid(case: RotaryCase, subject: RotarySubject) -> Verdict:
     if (problem := subject.unusable(early, short)) is not None:
         return problem
     slack = subject.allowance(inputs).allowed[:, :, kept]
+    scaling = inputs.scaling
+    switching = scaling is not None and scaling.rope_type in SWITCHING
     verdict = subject.same(
-        early,
+        early if switching else inputs,  # else a part of it, whose bound is known
         short.output,
         whole.output[:, :, kept],
         slack=slack,
+        at=... if switching else np.s_[:, :, kept],
         kind="disagreement",
         than="the same keys in a context that is one token longer",
     )
-    scaling = inputs.scaling
-    if scaling is not None and scaling.rope_type in SWITCHING:
+    if scaling is not None and switching:
         if not subject.sound(early, short):
             return INAPPLICABLE
         stale = verdict.status == "broken"
@@ -137,7 +139,8 @@ def _strided(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
 @law("rotary-strides-do-not-matter", kind="rotary", adapt=_strided)
 def strides_do_not_matter(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """The same numbers behind other strides give the same output."""
-    return as_contiguous(subject, subject.inputs(case), kind="strides")
+    plain = subject.inputs(case.but(memory="contiguous"))  # which other laws have asked for
+    return as_contiguous(subject, subject.inputs(case), kind="strides", plain=plain)
 
 
 @law("rotary-repeats-itself", kind="rotary")

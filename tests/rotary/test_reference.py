@@ -147,7 +147,7 @@ def test_the_reference_keeps_the_laws(case):
 @pytest.mark.parametrize("length", [10, 100_000])
 def test_frequencies_are_those_of_transformers(model, length):
     pytest.importorskip("transformers")
-    from equivalence.backends.rotary_transformers import _new_embedding
+    from equivalence.backends.rotary_transformers import _embedding
 
     head_dim, rotary_dim, _, theta, scaling = MODEL_ROTARY[model]
     turning = rotary_dim or head_dim
@@ -156,7 +156,7 @@ def test_frequencies_are_those_of_transformers(model, length):
     import torch
 
     parameters = (scaling or RopeScaling()).as_dict(theta=theta, rotary_dim=turning)
-    embedding = _new_embedding("gpt_neox", json.dumps(parameters), head_dim, turning)
+    embedding = _embedding("gpt_neox", json.dumps(parameters), head_dim, turning)
     embedding(torch.zeros(1), torch.tensor([[length - 1]]))
     ours = frequencies(turning, theta, scaling, length)
     assert np.allclose(embedding.inv_freq.double().numpy(), ours, rtol=2e-5)
