@@ -231,7 +231,31 @@ def _gradients(
 
     held = gradient if gradient.dtype == numpy_dtype(dtype) else stored(gradient, dtype)
     upstream = to_native(held, arrays="torch", device=declared.device)
-    grads = torch.autograd.grad(result, trio, upstream)
+    if result.shape != upstream.shape:
+        raise ValueError(f"output has shape {tuple(result.shape)}, not {tuple(upstream.shape)}")
+    grads = torch.autograd.grad(_through().apply(result, upstream), trio)
     images = [_as_bhsd(found[0], declared.layout) for g in grads if (found := from_native(g))]
     query, key, value = (np.asarray(image, np.float64) for image in images)
     return query, key, value
+
+
+@cache
+def _through() -> Any:
+    """A scalar of an output, whose backward pass starts there with a given gradient, as it lies.
+
+    ``torch.autograd.grad`` takes it too, and would import sympy to compare two shapes, which is
+    half a second for each worker process.
+    """
+    import torch
+
+    class Through(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, output: Any, gradient: Any) -> Any:
+            context.save_for_backward(gradient)
+            return output.new_zeros(())
+
+        @staticmethod
+        def backward(context: Any, *_: Any) -> Any:
+            return *context.saved_tensors, None
+
+    return Through

@@ -260,6 +260,12 @@ def with_known_fault(query, key, value):
     return query.clone()
 
 
+def knows_algebra(query, key, value):
+    if "sympy" in sys.modules:
+        raise RuntimeError("sympy is imported")
+    return well_behaved(query, key, value)
+
+
 class Methods:
     @staticmethod
     def attend(query, key, value):

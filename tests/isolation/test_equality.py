@@ -115,6 +115,25 @@ def test_results_and_gradients_are_bitwise_equal(pair, kernel, dtype):
             same(isolated.call(inputs, output_gradient=given), expected)
 
 
+def test_a_gradient_imports_no_algebra(pair):
+    _, isolated = pair("knows_algebra")  # in a worker, which has imported little else
+    inputs = attention_inputs(AttentionCase(**{**SIZES, "group_size": 1}))
+    asked = isolated.call(inputs, output_gradient=np.ones((2, 2, 3, 3)))
+    assert (asked.status, len(asked.gradients)) == ("returned", 3)
+    assert isolated.call(inputs).status == "returned"
+
+
+def test_a_gradient_of_another_shape_is_not_broadcast(pair):
+    local, isolated = pair("well_behaved")
+    inputs = attention_inputs(AttentionCase(**SIZES))
+    asked = isolated.call(inputs, output_gradient=np.ones((2, 6, 1, 3)))
+    assert (asked.status, asked.text) == (
+        "raised",
+        "ValueError: output has shape (2, 6, 3, 3), not (2, 6, 1, 3)",
+    )
+    same(asked, local.call(inputs, output_gradient=np.ones((2, 6, 1, 3))))
+
+
 def test_every_kind_of_result_crosses(pair):
     local, isolated = pair("results")
     names = list(local.function.__globals__["RESULTS"])
