@@ -24,7 +24,7 @@ from equivalence.diagnosis.numbers import (
 )
 from equivalence.diagnosis.table import suspects
 from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, SECONDARY, direct, options_of
-from equivalence.diagnosis.variants import variants, with_other_heads
+from equivalence.diagnosis.variants import variants, with_other_heads, without_options
 from equivalence.domain import Domain
 from equivalence.inputs import attention_inputs
 from equivalence.outcome import Target
@@ -108,7 +108,7 @@ def _investigated(
     if verdict is not None:
         return verdict
     return (
-        judged(seen, right=right, elsewhere=lambda: _of_other_heads(target, case, domain))
+        judged(seen, right=right, elsewhere=lambda: _elsewhere(target, case, domain))
         or fitted_factor(seen)
         or merged_by_lse(seen)
         or loose_precision(seen, strict=True)
@@ -128,12 +128,14 @@ def _investigated(
 class Standing:
     """A suspect that is near the first sight: of all sights, how many confirm or refute it.
 
-    denied: calls that came back right and would not have, were it the cause.
+    shapes: in how many shapes it is confirmed. denied: calls that came back right and would not
+    have, were it the cause.
     """
 
     suspect: Suspect
     confirmed: int
     refuted: int
+    shapes: int
     denied: int = 0
 
 
@@ -148,7 +150,8 @@ def judged(
 
     Of those that explain as much of what was ``seen``, one that agrees with the ``right`` calls as
     well; but a mistake on one path only, told in general words, need not. ``elsewhere`` makes right
-    calls of other heads, before another map of them is advised.
+    calls of other heads, before another map of them is advised, or another layout of everything
+    is read off a single case.
     """
     standings = []
     for suspect in suspects(seen[0]):
@@ -160,12 +163,14 @@ def judged(
         fits = [first, *(explains(suspect, sight) for sight in seen[1:])]
         if any(_nan_for_a_number(fit, sight) for fit, sight in zip(fits, seen, strict=True)):
             continue
-        known = [fit for fit in fits if fit is not None]
+        pairs = [(fit, s) for fit, s in zip(fits, seen, strict=True) if fit is not None]
+        confirming = [sight for fit, sight in pairs if fit.near and fit.telling]
         standings.append(
             Standing(
                 suspect=suspect,
-                confirmed=sum(fit.near and fit.telling for fit in known),
-                refuted=sum(not fit.near for fit in known),
+                confirmed=len(confirming),
+                refuted=sum(not fit.near for fit, _ in pairs),
+                shapes=len({(s.actual.shape, s.inputs.key.shape) for s in confirming}),
             )
         )
     standings = [s for s in standings if s.confirmed > s.refuted]
@@ -178,10 +183,13 @@ def judged(
             replace(s, denied=sum(foretells_a_fault(s.suspect, one) for one in right)) for s in best
         ]
     nan = bool(np.isnan(seen[0].actual[seen[0].wrong]).all())
-    suspect = min(
-        best,
-        key=lambda s: (s.denied, nan and _leaves_nothing(s.suspect, seen[0]), s.suspect.cost),
-    ).suspect
+    best.sort(key=lambda s: (s.denied, nan and _leaves_nothing(s.suspect, seen[0]), s.suspect.cost))
+    if best[0].suspect.kind == "layout" and best[0].shapes < 2:  # which says little of every call
+        others = elsewhere()
+        best = [s for s in best if not any(foretells_a_fault(s.suspect, one) for one in others)]
+        if not best:
+            return None
+    suspect = best[0].suspect
     if suspect.kind == "head-mapping" and suspect.declare:
         right = [*right, *elsewhere()]
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{_advice(suspect, right)}")
@@ -205,9 +213,11 @@ def _nan_for_a_number(fit: Fit | None, sight: Sight) -> bool:
     return fit is not None and not fit.near and bool(np.isnan(sight.actual[sight.wrong]).all())
 
 
-def _of_other_heads(target: Target, case: AttentionCase, domain: Domain) -> list[Sight]:
-    """The calls of a few other head layouts that came back right."""
-    cases = [one for one in with_other_heads(case, domain) if target.supports(one) is True]
+def _elsewhere(target: Target, case: AttentionCase, domain: Domain) -> list[Sight]:
+    """The calls of a few other head layouts, with and without options, that came back right."""
+    plain = without_options(case, domain)
+    cases = [*with_other_heads(case, domain), *with_other_heads(plain, domain)]
+    cases = [one for one in dict.fromkeys(cases) if target.supports(one) is True]
     sights = [look(target, one) for one in cases]
     return [one for one in sights if one is not None and not one.wrong.any()]
 

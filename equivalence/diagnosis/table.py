@@ -10,6 +10,7 @@ from typing import Final
 
 from equivalence.diagnosis import (
     suspects_blocks,
+    suspects_folds,
     suspects_heads,
     suspects_masks,
     suspects_memory,
@@ -25,6 +26,7 @@ FAMILIES: Final[dict[str, list[Family]]] = {
         suspects_heads.head_maps,
         suspects_visibility.causal,
         suspects_visibility.window,
+        suspects_folds.rows,
         suspects_masks.meaning,
         suspects_masks.axes,
         suspects_scores.scales,

@@ -84,6 +84,12 @@ def _larger(case: AttentionCase, domain: Domain, *, heads: bool) -> dict[str, An
     return change
 
 
+def without_options(case: AttentionCase, domain: Domain) -> AttentionCase:
+    """The case without all that the target can do without."""
+    plain: dict[str, Any] = dict.fromkeys(("mask", "window", "softcap", "kv_lengths", "scale"))
+    return case.but(causal=domain.causal[0], sinks=False, alibi=False, **plain)
+
+
 def with_other_heads(case: AttentionCase, domain: Domain) -> list[AttentionCase]:
     """The case with a few other numbers of heads that the domain has, all of them grouped."""
     low, high = domain.num_kv_heads
