@@ -7,9 +7,11 @@ sequences (each answer) is: it has float64 attention and the error bound of ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
 
 from equivalence.bounds import Allowance, allowance
 from equivalence.compare import compare
@@ -21,6 +23,7 @@ from equivalence.subject import BaseSubject
 from equivalence.verdict import Verdict
 
 T = TypeVar("T")
+FIELDS: Final = tuple(one.name for one in fields(AttentionInputs))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,12 +47,36 @@ class Piece:
         """float64 attention of the piece."""
         return attention(self.inputs)
 
+    def share(self, other: Piece) -> None:
+        """Let ``other``, if it has the same numbers, know what this piece knows: one bound."""
+        if other._memory is self._memory or not _same_call(self, other):
+            return
+        other.__dict__.setdefault("exact", self.exact)
+        for what, found in self._memory.items():
+            other._memory.setdefault(what, found)
+
     def once(self, what: Any, make: Callable[[], T]) -> T:
         """Remember what ``make`` returns under the name ``what``."""
         if what not in self._memory:
             self._memory[what] = make()
         found: T = self._memory[what]
         return found
+
+
+def _same_call(one: Piece, other: Piece) -> bool:
+    """Whether two pieces are the same call of attention, and their bounds know the same facts."""
+    mine, its = vars(one.inputs), vars(other.inputs)
+    return (
+        all(_equal(mine[name], its[name]) for name in FIELDS)
+        and one.facts.keys() == other.facts.keys()
+        and all(_equal(one.facts[name], other.facts[name]) for name in one.facts)
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one is other or np.array_equal(one, other)
+    return not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other
 
 
 class PiecewiseInputs(Protocol):
@@ -111,6 +138,7 @@ class PiecewiseSubject(BaseSubject[Any, Any, Any]):
     ) -> Verdict:
         """Whether two whole outputs agree on ``piece`` and ``other`` within both their bounds."""
         slack = self.allowance(other).allowed
+        other.share(piece)
         return self.against(piece, piece.take(actual), other.take(expected), slack, kind, than)
 
     def same_pieces(

@@ -19,7 +19,7 @@ PAIRS = [
     if not PROFILES[name].is_float64  # its unit roundoff is that of the arithmetic of this test
     for dtype in DTYPES_OF.get(name, SIXTEEN)
 ]
-CASES = 40
+CASES = 24
 
 
 def small_case(seed, dtype):

@@ -20,7 +20,7 @@ from tests.broken.cache_kernels import ChunkStartsAtZero, OffsetTwice, factory_o
 torch.set_num_threads(1)
 CHECKS = list(HealthCheck)
 QUICK = settings(
-    max_examples=6,
+    max_examples=3,
     stateful_step_count=50,
     deadline=None,
     database=None,

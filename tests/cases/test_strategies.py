@@ -22,6 +22,7 @@ RICH = Domain(
     long_context=True, kv_len=(0, 64),
 )  # fmt: skip
 DRAWS = 1500
+SHARED = 600  # enough for shares that are asserted in tenths
 
 
 def drawn(domain, seed, examples=DRAWS):
@@ -37,8 +38,8 @@ def rich():
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_shares(seed):
-    cases = drawn(Domain(), seed)
-    assert len(cases) >= 0.9 * DRAWS
+    cases = drawn(Domain(), seed, SHARED)
+    assert len(cases) >= 0.9 * SHARED
     assert len(set(cases)) > 0.9 * len(cases)
     assert statistics.median(case.kv_len for case in cases) >= 16
     grouped = sum(case.num_kv_heads >= 2 and case.group_size >= 2 for case in cases)
@@ -193,7 +194,7 @@ def inside(case, domain):
 
 
 @settings(
-    max_examples=300, deadline=None, database=None, derandomize=True,
+    max_examples=150, deadline=None, database=None, derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(data=st.data(), domain=domains)
@@ -242,7 +243,16 @@ SHRINKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", range(len(SHRINKS)))
+SIZES_AND_OPTIONS = (0, 1, 3, 5, 8)  # the others shrink by the same means
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=[] if place in SIZES_AND_OPTIONS else pytest.mark.slow)
+        for place in range(len(SHRINKS))
+    ],
+)
 def test_shrinking(place):
     condition, expected = SHRINKS[place]
     found = smallest(condition)

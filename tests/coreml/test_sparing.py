@@ -71,7 +71,8 @@ def spared(case: ConverterCase, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(
     ("formulation", "number"),
-    [("repeat_kv", 0), ("einsum", 7), ("sdpa_fold", 9), ("mla_absorbed", 4), ("cache_slice", 6)],
+    # By trace, by export, and with states.
+    [("repeat_kv", 0), ("sdpa_fold", 9), ("cache_slice", 6)],
 )
 def test_the_graph_is_the_same(
     formulation: str, number: int, monkeypatch: pytest.MonkeyPatch

@@ -51,7 +51,11 @@ def of_many_heads(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     [
         (interleaved, "; if that is meant: --declare head_order=interleaved"),
         (of_two_heads, ", but in some calls only: others are right as they should be"),
-        (of_many_heads, ", but in some calls only: others are right as they should be"),
+        pytest.param(
+            of_many_heads,
+            ", but in some calls only: others are right as they should be",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_another_map_of_heads_is_advised_where_all_calls_have_it(kernel, advice):

@@ -67,6 +67,22 @@ def check(kernel: str, dtype: str, *laws: str, **request: Any) -> Any:
     return check_target(target, Request(**asked))
 
 
+def seen_by(law: str, kernel: str, dtype: str) -> set[str]:
+    """What a law says of drawn cases; nothing is shrunk or named (tests/engine has that)."""
+    broken.STALE.clear()
+    target = LocalTarget.of(getattr(broken, kernel), name=kernel)
+    domain = try_features(target).domain.but(dtypes=(dtype,))
+    subject, told = Subject(target, domain), set[str]()
+
+    def visit(drawn: AttentionCase) -> None:
+        case = LAWS[law].adapt(drawn, domain)
+        trouble = None if case is None else LAWS[law].check(case, subject).trouble
+        told.update([] if trouble is None else [trouble.kind])
+
+    explore(attention_cases(domain), visit, examples=EXAMPLES, seed=0)
+    return told
+
+
 def troubles(result: TargetResult, *laws: str) -> set[str]:
     """What broke, in these laws or in all."""
     told = [found for found in result.laws if not laws or found.law in laws]
@@ -110,9 +126,7 @@ def test_a_log_sum_exp_of_nothing_is_told_without_a_bound() -> None:
 @pytest.mark.parametrize("law", [law for law in CAUGHT if law not in ALONE])
 def test_law_catches_its_broken_kernel(law: str) -> None:
     kernel, dtype, trouble = CAUGHT[law]
-    result = check(kernel, dtype, law)
-    assert result.held is False
-    assert trouble in troubles(result)
+    assert trouble in seen_by(law, kernel, dtype)
 
 
 @pytest.mark.parametrize("law", ALONE)

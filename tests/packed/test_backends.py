@@ -14,7 +14,7 @@ KERNELS = sorted(
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_of_ours_keeps_every_law(name, count_checks):
-    request = Request(examples=8, dtypes=("float32", "bfloat16"), seed=1)
+    request = Request(examples=6, dtypes=("float32", "bfloat16"), seed=1)
     result = check_target(entries()[name].load(), request)
     assert result.held is True, [(f.law, f.case, f.trouble.text) for f in result.failures]
     count_checks(result)
