@@ -1,7 +1,9 @@
 """Settings of this repository's own test run."""
 
 import gc
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,10 @@ import pytest
 from equivalence.threads import pin_threads
 
 pin_threads()  # a library reads this once, when it loads: before anything imports torch
+
+# Each of the many processes of the tests would compile this package again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["equivalence.plugin"]
 

@@ -17,15 +17,18 @@ from equivalence.parts import Part, search_parts
 from equivalence.request import Request, silent
 
 DTYPES = ("float32", "float16")
+GROUPED = {"head_order": "interleaved", "gradients": False}  # it is grouped
+SAFE = ("inputs-are-not-modified",)  # holds all the same
 
 
 def opening(**facts):
     return Opening(text="torch.sdpa_gqa", facts=facts, seconds=None, gib=None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def others():
-    beside = OtherProcesses(1, opening())
+    """One process for all tests that leave it as it was: it takes seconds to start."""
+    beside = OtherProcesses(1, opening(**GROUPED))
     yield beside
     beside.close()
 
@@ -48,15 +51,12 @@ def told(result):
     return laws, faults, result.shares.summary(), result.card, result.remarks
 
 
-def test_a_fault_and_all_else_are_told_as_by_one_process():
-    facts = {"head_order": "interleaved", "gradients": False}  # it is grouped
-    target = open_target("torch.sdpa_gqa", facts=facts)
+def test_a_fault_and_all_else_are_told_as_by_one_process(others):
+    target = open_target("torch.sdpa_gqa", facts=GROUPED)
     laws = ("agrees-with-float64", "causality", "head-permutation")
     request = Request(examples=8, dtypes=DTYPES, laws=laws)
     alone = check_target(target, request)
-    with other_processes(target, Request(dtypes=DTYPES), opening(**facts), 2) as beside:
-        assert beside is not None
-        shared = check_target(target, request, beside=beside)
+    shared = check_target(target, request, beside=others)
     assert told(shared) == told(alone)
     assert [failure.diagnosis.kind for failure in shared.failures] == ["head-mapping"]
     assert {law.dtype for law in shared.laws if law.held is False} == set(DTYPES)
@@ -106,9 +106,11 @@ def test_what_a_lost_process_had_to_search_is_searched_here():
 
 @pytest.mark.slow
 def test_an_interrupted_process_says_what_it_knows(others):
-    target = open_target("torch.sdpa_gqa")
-    (part, _) = parts_of(target, examples=100_000)
-    first = others.submit(parts_of(target, examples=1)[:1], None)  # the process has started
+    target = open_target("torch.sdpa_gqa", facts=GROUPED)
+    (part, _) = parts_of(target, examples=100_000, laws=SAFE)
+    first = others.submit(
+        parts_of(target, examples=1, laws=SAFE)[:1], None
+    )  # the process has started
     assert not first.result(timeout=60).interrupted
     future = others.submit([part], None)
     time.sleep(1)
@@ -119,8 +121,8 @@ def test_an_interrupted_process_says_what_it_knows(others):
 
 
 def test_ctrl_c_while_waiting_keeps_both(others):
-    target = open_target("torch.sdpa_gqa")
-    parts = [parts_of(target, examples=1)[0], parts_of(target, examples=100_000)[1]]
+    target = open_target("torch.sdpa_gqa", facts=GROUPED)
+    parts = [parts_of(target, examples=many, laws=SAFE)[at] for at, many in ((0, 1), (1, 100_000))]
     others.submit(parts[:1], None).result(timeout=60)
     timer = threading.Timer(1.5, signal.raise_signal, [signal.SIGINT])
     timer.start()

@@ -107,7 +107,7 @@ def test_links_point_at_the_folders_beside_equivalence() -> None:
 
 def test_wheel_installs_and_imports_without_the_links(wheel: zipfile.Path, tmp_path: Path) -> None:
     run_python(
-        *("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"),
+        *("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target"),
         *(str(tmp_path / "site"), str(wheel.root.filename)),
         cwd=tmp_path,
     )
