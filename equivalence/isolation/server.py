@@ -19,23 +19,19 @@ import warnings
 from collections.abc import Sequence
 from typing import Final
 
-PRELOAD: Final = (
-    "numpy",
-    "ml_dtypes",
-    "torch",
-    "psutil",
-    "equivalence.isolation.worker",
-)
+PRELOAD: Final = ("numpy", "ml_dtypes", "psutil", "equivalence.isolation.worker")
 STATUS: Final = struct.Struct("!i")
 
 
-def main(control: socket.socket) -> None:
+def main(control: socket.socket, libraries: Sequence[str]) -> None:
     """Fork a worker for each request on ``control`` until its other end closes.
+
+    libraries: what else the workers find imported.
 
     A request carries three descriptors: the worker's socket, the file for its output, and the
     end of a pipe into which its exit code is written. The answer is its process id.
     """
-    for module in PRELOAD:
+    for module in (*libraries, *PRELOAD):
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     gc.collect()

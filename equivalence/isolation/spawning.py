@@ -26,7 +26,7 @@ DEFAULT_METHOD: Final[Method] = "fork" if sys.platform == "linux" else "spawn"
 _SERVER: Final = (
     "import json, socket, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from equivalence.isolation.server import main; "
-    "main(socket.socket(fileno=int(sys.argv[1])))"
+    "main(socket.socket(fileno=int(sys.argv[1])), sys.argv[3:])"
 )
 _WORKER: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[4]); "
@@ -80,8 +80,11 @@ class Worker:
         self._sentinel = self._alive = None
 
 
-def start_worker(method: Method = DEFAULT_METHOD) -> Worker:
-    """A new worker process. Raises RuntimeError where none can be started."""
+def start_worker(method: Method = DEFAULT_METHOD, *, torch: bool = True) -> Worker:
+    """A new worker process. Raises RuntimeError where none can be started.
+
+    torch: whether its target takes torch's tensors, so that the server should import torch.
+    """
     ours, theirs = socket.socketpair()
     output = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by Worker.kill
     fcntl.fcntl(output, fcntl.F_SETFL, os.O_APPEND)  # so that it can be cut short meanwhile
@@ -91,7 +94,7 @@ def start_worker(method: Method = DEFAULT_METHOD) -> Worker:
             if method == "fork":
                 worker._sentinel, status = os.pipe()
                 try:
-                    worker.pid = _fork_off_server(theirs.fileno(), output.fileno(), status)
+                    worker.pid = _fork_off_server(torch, theirs.fileno(), output.fileno(), status)
                 finally:
                     os.close(status)
             else:
@@ -127,13 +130,16 @@ def _spawn(stream: int, output: int) -> tuple[subprocess.Popen[bytes], int]:
 
 
 class _Server:
-    """The warm server of this process."""
+    """A warm server of this process, which has imported torch or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, torch: bool) -> None:
         self.control, theirs = socket.socketpair()
         with theirs:
             self.process: Final = subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno()), json.dumps(sys.path)],
+                [
+                    *(sys.executable, "-c", _SERVER, str(theirs.fileno()), json.dumps(sys.path)),
+                    *(["torch"] if torch else []),
+                ],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -165,45 +171,44 @@ class _Server:
 
 
 _lock = threading.Lock()
-_server: _Server | None = None
+_servers: Final[dict[bool, _Server]] = {}  # by whether they import torch
 
 
-def _running_server() -> _Server:
-    global _server
-    if _server is not None and _server.process.poll() is not None:
-        _server.close()
-        _server = None
-    if _server is None:
-        _server = _Server()
-    return _server
+def _running_server(torch: bool) -> _Server:
+    """One that runs; one with torch, once there is one, serves those that need none too."""
+    for known, server in list(_servers.items()):
+        if server.process.poll() is not None:
+            server.close()
+            del _servers[known]
+    found = _servers.get(True) or _servers.get(torch)
+    if found is None:
+        found = _servers[torch] = _Server(torch)
+    return found
 
 
-def _fork_off_server(*descriptors: int) -> int:
+def _fork_off_server(torch: bool, *descriptors: int) -> int:
     with _lock:
         try:
-            return _running_server().fork(*descriptors)
+            return _running_server(torch).fork(*descriptors)
         except ConnectionError:  # it had just died; a new one may live
             pass
         try:
-            return _running_server().fork(*descriptors)
+            return _running_server(torch).fork(*descriptors)
         except OSError as error:
             raise RuntimeError(f"cannot start a worker process: {error}") from error
 
 
 @atexit.register
-def _close_server() -> None:
-    global _server
-    if _server is not None:
-        _server.close()
-        _server = None
+def _close_servers() -> None:
+    while _servers:
+        _servers.popitem()[1].close()
 
 
-def _disown_server() -> None:
-    global _lock, _server
+def _disown_servers() -> None:
+    global _lock
     _lock = threading.Lock()
-    if _server is not None:
-        _server.disown()
-        _server = None
+    while _servers:
+        _servers.popitem()[1].disown()
 
 
-os.register_at_fork(after_in_child=_disown_server)
+os.register_at_fork(after_in_child=_disown_servers)

@@ -150,7 +150,8 @@ class IsolatedTarget:
         """Make sure that a worker with the target imported is running."""
         if self._held.worker is not None:
             return
-        self._held.worker = start_worker(self._method)
+        torch = self._facts.get("arrays", "torch") == "torch"
+        self._held.worker = start_worker(self._method, torch=torch)
         answer = self._exchanged(
             wire.Open(
                 text=self.name,

@@ -17,7 +17,6 @@ KERNELS = '''
 
 import os
 import sys
-import time
 
 import torch
 
@@ -59,9 +58,6 @@ def equal_heads(query, key, value):
     return sdpa(query, key, value)
 
 
-calls = 0
-
-
 def lengths_needed(query, key, value, *, cache_seqlens):
     return right(query, key, value)
 
@@ -81,15 +77,6 @@ class Layer:
 
 def turned(x, positions, *, theta):
     return x
-
-
-def slow(query, key, value):
-    global calls
-    calls += 1
-    if calls > 150:  # its features have been tried
-        open("searching", "w").close()
-        time.sleep(0.02)
-    return right(query, key, value)
 
 
 not_callable = 3

@@ -25,6 +25,27 @@ OnTerminal = Callable[..., tuple[int, str]]
 QUICK = ("--examples", "10", "--dtype", "float32", "--law", "agrees-with-float64")
 # Wrong, and without a worker process that imports torch as well.
 WRONG = ("check", "torch.sdpa", "--declare", "causal=lower_right", *QUICK)
+# Of numpy's arrays: its process does not wait for torch.
+SLOW = """
+import time
+
+import numpy as np
+
+calls = 0
+
+
+def slow(query, key, value):
+    global calls
+    calls += 1
+    if calls > 150:  # its features have been tried
+        open("searching", "w").close()
+        time.sleep(0.02)
+    group = query.shape[1] // key.shape[1]
+    key, value = key.repeat(group, 1), value.repeat(group, 1)
+    scores = query @ key.swapaxes(2, 3) * query.shape[3] ** -0.5
+    weights = np.exp(scores - scores.max(3, keepdims=True, initial=-np.inf))
+    return weights / weights.sum(3, keepdims=True) @ value
+"""
 
 
 @pytest.fixture
@@ -104,8 +125,10 @@ def test_a_pipe_of_another_process_gets_plain_text(spawn: Run) -> None:
 
 
 def test_ctrl_c_keeps_what_is_known(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW)
+    asked = ("check", "slow.py:slow", "--arrays", "numpy", "--dtype", "float32")
     process = subprocess.Popen(
-        [*COMMAND, "check", "kernels.py:slow", "--dtype", "float32", "--json", "report.json"],
+        [*COMMAND, *asked, "--json", "report.json"],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -19,6 +19,7 @@ from equivalence.isolation.supervise import Limits
 from equivalence.isolation.target import IsolatedTarget
 
 HERE = Path(__file__).parent
+LIGHT = HERE / "without_torch.py"
 ROOT = HERE.parents[1]
 START = """
 import json, os, sys, time
@@ -28,6 +29,7 @@ from equivalence.isolation.opening import open_target
 from equivalence.isolation.supervise import Limits
 from equivalence.isolation.target import IsolatedTarget
 inputs = attention_inputs(AttentionCase())
+NUMPY = {"arrays": "numpy"}
 """
 
 
@@ -55,12 +57,16 @@ def gone(processes):
 
 
 @pytest.mark.parametrize(
-    "kernel", [pytest.param("loops", marks=pytest.mark.slow), "sleeps_holding_the_lock"]
+    ("kernel", "facts"),
+    [
+        pytest.param("kernels.py:loops", "{}", marks=pytest.mark.slow),
+        ("without_torch.py:sleeps_holding_the_lock", "NUMPY"),
+    ],
 )
-def test_killing_the_parent_kills_server_and_worker(kernel):
+def test_killing_the_parent_kills_server_and_worker(kernel, facts):
     process, others = started(f"""
-        target = open_target("{HERE}/kernels.py:{kernel}")
-        idle = open_target("{HERE}/kernels.py:well_behaved")
+        target = open_target("{HERE}/{kernel}", facts={facts})
+        idle = open_target("{LIGHT}:well_behaved", facts=NUMPY)
         if os.fork() == 0:  # a copy that lives on must not keep them alive
             time.sleep(30)
             os._exit(0)
@@ -110,10 +116,10 @@ def test_an_interrupt_is_quiet_and_leaves_nothing():
 def test_standard_output_stays_pure_and_the_end_is_clean():
     process, others = started(
         f"""
-        target = open_target("{HERE}/kernels.py:prints")
+        target = open_target("{LIGHT}:prints", facts=NUMPY)
         print(json.dumps([target.pid]), flush=True)
         status = target.call(inputs).status
-        open_target("{HERE}/kernels.py:aborts").call(inputs)
+        open_target("{LIGHT}:aborts", facts=NUMPY).call(inputs)
         print(json.dumps(status))
         """,
         env={**os.environ, "PYTHONWARNINGS": "error", "PYTHONDEVMODE": "1"},
@@ -126,15 +132,34 @@ def test_standard_output_stays_pure_and_the_end_is_clean():
 def test_a_new_server_takes_the_place_of_a_dead_one():
     inputs = attention_inputs(AttentionCase())
     target = IsolatedTarget(f"{HERE}/kernels.py:well_behaved")
-    server = spawning._server
-    assert server is not None
+    server = spawning._servers[True]
     server.process.kill()
     server.process.wait()
     outcome = target.call(inputs)
     assert (outcome.status, outcome.text[:18]) == ("died", "killed by SIGKILL ")
     assert target.call(inputs).status == "returned"
-    assert spawning._server is not server
+    assert spawning._servers[True] is not server
     target.close()
+
+
+def test_torch_is_imported_for_its_own_targets_only():
+    """One server with torch does for all; without one, numpy's targets wait for none."""
+    process, _ = started(f"""
+        light = IsolatedTarget("{LIGHT}:names_torch", facts=NUMPY)
+        print(json.dumps([light.pid]), flush=True)
+        print(light.call(inputs).text)
+    """)
+    out, err = process.communicate(timeout=30)
+    assert (out, err) == ("NotImplementedError: torch is imported: False\n", "")
+    opened = [IsolatedTarget(f"{HERE}/kernels.py:well_behaved")]
+    opened.append(IsolatedTarget(f"{LIGHT}:names_torch", facts={"arrays": "numpy"}))
+    outcome = opened[1].call(attention_inputs(AttentionCase()))
+    assert (outcome.status, outcome.text) == (
+        "refused",
+        "NotImplementedError: torch is imported: True",
+    )
+    for target in opened:
+        target.close()
 
 
 @pytest.mark.slow
