@@ -36,22 +36,27 @@ def folded(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     return repeated(query, key, value, **options).reshape(batch, heads, q_len, -1)
 
 
+AGREES = ("agrees-with-float64",)
+
+
 def check(kernel: Any, *, facts: dict[str, Any] | None = None, **request: Any) -> TargetResult:
     target = LocalTarget.of(kernel, name=kernel.__name__, facts=facts)
     return check_target(target, Request(**{"examples": 20, "dtypes": ("float32",), **request}))
 
 
 def test_interleaved_heads_shrink_to_the_minimal_case() -> None:
-    result = check(folded, facts={"head_order": "interleaved"})
+    result = check(folded, facts={"head_order": "interleaved"}, laws=AGREES)
     first = result.failures[0]
     assert first.case == AttentionCase(num_kv_heads=2, group_size=2, head_order="interleaved")
     assert (first.trouble.got, first.trouble.expected) == (2.0, 1.0)
     assert first.diagnosis.kind == "head-mapping"
-    assert check(folded, examples=20).held is True
+    assert check(folded, laws=AGREES).held is True
 
 
 def test_the_clock_is_read_only_where_times_are_asked_for() -> None:
-    plain, timed = (check(repeated, examples=10, timings=asked) for asked in (False, True))
+    laws = (*AGREES, "causality")
+    asked = {"examples": 10, "laws": laws}
+    plain, timed = (check(repeated, **asked, timings=times) for times in (False, True))
     assert not any(law.times for law in plain.laws)
     agreement = next(law for law in timed.laws if law.law == "agrees-with-float64")
     assert len(agreement.times) >= agreement.examples > 0
@@ -75,7 +80,7 @@ def test_a_head_dim_that_is_asserted_is_a_limit() -> None:
         assert query.shape[-1] in {64, 128}, "head_dim must be 64 or 128"
         return repeated(query, key, value)
 
-    result = check(narrow, examples=12)
+    result = check(narrow, examples=12, laws=AGREES)
     assert result.held is True
     assert result.not_exercised["head_dim 80"] == "AssertionError: head_dim must be 64 or 128"
 
@@ -124,7 +129,8 @@ def test_refusing_grouped_heads_fails_only_who_promised_them() -> None:
             raise NotImplementedError("equal heads only")
         return repeated(query, key, value)
 
-    quiet, promised = check(equal, examples=20), check(equal, examples=20, facts={"grouped": True})
+    quiet = check(equal, laws=AGREES)
+    promised = check(equal, laws=AGREES, facts={"grouped": True})
     assert (quiet.held, quiet.refuses_grouped) == (True, True)
     assert [f.diagnosis.kind for f in promised.failures] == ["refusal"]
 
@@ -162,14 +168,13 @@ def test_a_refused_declared_dtype_contradicts_the_declaration() -> None:
             raise NotImplementedError("float32 only")
         return repeated(query, key, value)
 
-    result = check(single, dtypes=None, examples=20)
+    result = check(single, dtypes=None, laws=AGREES)
     assert [f.trouble.kind for f in result.failures] == ["declaration"]
     assert "declared dtype float16" in result.failures[0].trouble.text
 
 
 def test_the_same_seed_finds_the_same_cases() -> None:
-    law = ("agrees-with-float64",)
-    first, second, other = (check(repeated, seed=n, laws=law) for n in (3, 3, 4))
+    first, second, other = (check(repeated, seed=n, laws=AGREES) for n in (3, 3, 4))
     assert first.shares.kv_lens == second.shares.kv_lens
     assert first.shares.kv_lens != other.shares.kv_lens
 

@@ -67,7 +67,7 @@ def check(kernel: Any, **request: Any) -> TargetResult:
 
 def test_the_options_of_a_module_are_those_of_its_forward() -> None:
     assert LocalTarget.of(Upper(), name="upper").options == {"causal": "is_causal"}
-    result = check(Upper())
+    result = check(Upper(), laws=("agrees-with-float64", "causality", "decode-equals-prefill"))
     assert [failure.diagnosis.kind for failure in result.failures] == ["causal-alignment"]
 
 

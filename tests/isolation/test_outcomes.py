@@ -87,16 +87,16 @@ def test_what_a_worker_prints_is_kept():
     "kernel", ["loops", pytest.param("sleeps_holding_the_lock", marks=pytest.mark.slow)]
 )
 def test_a_hang_is_cut_off_and_the_next_one_sooner(kernel):
-    target = opened(kernel, seconds=1.5)
+    target = opened(kernel, seconds=1.1)
     outcome = target.call(INPUTS)
     assert outcome.status == "hung"
-    assert outcome.text.startswith(f"no answer after 1.5 s in {kernel}, kernels.py line ")
+    assert outcome.text.startswith(f"no answer after 1.1 s in {kernel}, kernels.py line ")
     assert target.call(INPUTS).text.startswith("no answer after 1 s")
     target.close()
 
 
 def test_after_a_hang_other_cases_still_pass():
-    target = opened("hangs_on_two_heads", seconds=1.2)
+    target = opened("hangs_on_two_heads", seconds=0.6)
     two_heads = attention_inputs(AttentionCase(group_size=2))
     assert target.call(INPUTS).status == "returned"
     assert target.call(two_heads).status == "hung"
