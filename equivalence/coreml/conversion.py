@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from equivalence.converters.axes import DynamicAxis, DynamicShapes
@@ -24,6 +25,7 @@ ROUTES: Final = ("trace", "export")
 TARGETS: Final = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
 HALF_INPUTS_FROM: Final = "iOS16"  # before it, a model takes and gives float32
 STATES_FROM: Final = "iOS18"
+FEW_WEIGHTS: Final = 64 << 20  # bytes
 
 
 def program_of(
@@ -76,7 +78,7 @@ def program_of(
             options["pass_pipeline"].remove_passes({"common::add_int16_cast"})
         if convert_to == "mlprogram":
             options["skip_model_load"] = True
-        with sparing():
+        with sparing(), collected_later(module):
             program = ct.convert(source, **options)
     del said
     return program
@@ -87,6 +89,26 @@ def sparing() -> Iterator[None]:
     """Inside the block, coremltools does no work whose outcome is known; graphs are the same."""
     with checked_in_one_walk(), worked_out_once():
         yield
+
+
+@contextmanager
+def collected_later(module: torch.nn.Module) -> Iterator[None]:
+    """Inside the block, coremltools leaves it to Python when to collect a few weights.
+
+    It looks through all that the process holds, a fifth of a second, at each model it makes.
+    """
+    from coremltools.converters import _converters_entry as entry
+
+    held = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    if held > FEW_WEIGHTS:
+        yield
+        return
+    original = entry.gc
+    entry.gc = SimpleNamespace(collect=lambda: 0)
+    try:
+        yield
+    finally:
+        entry.gc = original
 
 
 def argument_names(module: torch.nn.Module, count: int) -> list[str]:

@@ -12,6 +12,7 @@ from equivalence.audit.facts import facts_of
 from equivalence.audit.flows import LABEL
 from equivalence.audit.read_mil import read_mil
 from equivalence.converters.formulations import formulation_named
+from equivalence.coreml import conversion
 from equivalence.coreml.conversion import program_of
 from tests.audit.conftest import SMALL
 
@@ -106,6 +107,16 @@ def test_a_state_is_written_once_a_layer_and_side() -> None:
     assert sum(state.bytes for state in account.states) == 4 * KV_HEADS * CONTEXT * WIDTH * 2
     assert account.conditions["cache"] == "state"
     assert len(account.of_heads) == 4
+
+
+def test_only_many_weights_are_worth_a_search_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[int] = []
+    monkeypatch.setattr("gc.collect", lambda: searches.append(conversion.FEW_WEIGHTS))
+    module, example = torch.nn.Linear(4, 4), (torch.zeros(1, 4),)
+    for few in (64, 80):  # it holds 80 bytes
+        monkeypatch.setattr(conversion, "FEW_WEIGHTS", few)
+        conversion.program_of(module, example, convert_to="mlprogram")
+    assert searches == [64]
 
 
 def test_advice_says_which_shape_to_fold_to(repeated: Account, folded: Account) -> None:
