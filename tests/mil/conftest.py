@@ -1,10 +1,5 @@
-"""coremltools is imported quietly, and only by the tests that need it."""
-
-import pytest
+"""coremltools is imported quietly, before a test module imports it by itself."""
 
 from equivalence.coreml.quiet import coremltools
 
-
-@pytest.fixture(scope="session", autouse=True)
-def _quiet() -> None:
-    coremltools()
+coremltools()
