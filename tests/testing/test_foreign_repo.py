@@ -30,6 +30,23 @@ def attention(query, key, value, *, attn_mask=None, is_causal=False, scale=None)
         scores = scores + bias
     return (torch.softmax(scores, -1) @ value.float()).to(query.dtype)
 """
+# The same mistake without torch, which each of two processes would import.
+NUMPY_KERNELS = """
+import equivalence
+import numpy as np
+
+@equivalence.attention(arrays="numpy")
+def attention(query, key, value):
+    group, uneven = divmod(query.shape[1], key.shape[1])
+    if uneven:
+        raise ValueError("heads")
+    key, value = (np.{repeat} for x in (key, value))
+    scores = query.astype(np.float32) @ key.astype(np.float32).swapaxes(2, 3)
+    scores = scores * query.shape[3] ** -0.5
+    weights = np.exp(scores - scores.max(3, keepdims=True, initial=-np.inf))
+    weights = weights / weights.sum(3, keepdims=True)
+    return (weights @ value.astype(np.float32)).astype(query.dtype)
+"""
 TESTS = """
 import equivalence
 from acme.kernels import attention
@@ -56,8 +73,8 @@ def foreign(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, repeat: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "acme" / "kernels.py").write_text(KERNELS.replace("{repeat}", repeat))
+def run(folder: Path, kernels: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "acme" / "kernels.py").write_text(kernels)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
@@ -68,7 +85,7 @@ def run(folder: Path, repeat: str, *arguments: str) -> subprocess.CompletedProce
 
 @pytest.mark.slow  # three interpreters that import torch
 def test_right_kernel_passes_under_xdist(foreign: Path) -> None:
-    result = run(foreign, "repeat_interleave(group, 1)", "-n", "2")
+    result = run(foreign, KERNELS.replace("{repeat}", "repeat_interleave(group, 1)"), "-n", "2")
     assert result.returncode == 0, result.stdout
     assert "checks in" in result.stdout
     assert " 0 failed" not in result.stdout
@@ -76,9 +93,8 @@ def test_right_kernel_passes_under_xdist(foreign: Path) -> None:
 
 
 def test_wrong_kernel_fails_without_the_plugin(foreign: Path) -> None:
-    result = run(
-        foreign, "repeat(1, group, 1, 1)", "-p", "no:equivalence.plugin", "-k", "agrees or own"
-    )
+    kernels = NUMPY_KERNELS.replace("{repeat}", "tile(x, (1, group, 1, 1))")
+    result = run(foreign, kernels, "-p", "no:equivalence.plugin", "-k", "agrees or own")
     assert result.returncode == 1
     assert "test_attention[agrees-with-float64-bfloat16]" in result.stdout
     assert "head-mapping: query head 1 reads kv head 1, expected 0" in result.stdout
