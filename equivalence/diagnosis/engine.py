@@ -23,7 +23,7 @@ from equivalence.diagnosis.numbers import (
     with_small_biases,
 )
 from equivalence.diagnosis.table import suspects
-from equivalence.diagnosis.troubles import FALLBACK, OPTION_KINDS, SECONDARY, direct, options_of
+from equivalence.diagnosis.troubles import FALLBACK, IGNORED_KINDS, SECONDARY, direct, options_of
 from equivalence.diagnosis.variants import variants, with_other_heads, without_options
 from equivalence.domain import Domain
 from equivalence.inputs import attention_inputs
@@ -184,14 +184,13 @@ def judged(
         ]
     nan = bool(np.isnan(seen[0].actual[seen[0].wrong]).all())
     best.sort(key=lambda s: (s.denied, nan and _leaves_nothing(s.suspect, seen[0]), s.suspect.cost))
-    if best[0].suspect.kind == "layout" and best[0].shapes < 2:  # which says little of every call
+    if best[0].suspect.kind in ("head-mapping", "layout"):
         others = elsewhere()
-        best = [s for s in best if not any(foretells_a_fault(s.suspect, one) for one in others)]
-        if not best:
-            return None
+        left = [s for s in best if not any(foretells_a_fault(s.suspect, one) for one in others)]
+        if not left and best[0].suspect.kind == "layout" and best[0].shapes < 2:
+            return None  # one small case says little of every call
+        best, right = left or best, [*right, *others]
     suspect = best[0].suspect
-    if suspect.kind == "head-mapping" and suspect.declare:
-        right = [*right, *elsewhere()]
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{_advice(suspect, right)}")
 
 
@@ -296,7 +295,7 @@ def _fallback(trouble: Trouble, case: AttentionCase, sight: Sight | None = None)
     text = trouble.text + (f" ({trouble.where})" if trouble.where else "")
     if trouble.kind == "ignored-option":
         used = options_of(case)
-        kind = OPTION_KINDS.get(used[0], "ignored-option") if used else "ignored-option"
+        kind = IGNORED_KINDS.get(used[0], "ignored-option") if used else "ignored-option"
         return Diagnosis(kind=kind, text=text)
     if trouble.kind in FALLBACK:
         return Diagnosis(kind=FALLBACK[trouble.kind], text=text)

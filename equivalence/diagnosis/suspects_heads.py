@@ -37,6 +37,10 @@ RULES: dict[str, tuple[str, Rule]] = {
         "min(h // num_kv_heads, num_kv_heads - 1)",
         lambda g, n: np.minimum(np.arange(g * n) // n, n - 1),
     ),
+    "shifted": (
+        "min(h >> log2(group_size) rounded down, num_kv_heads - 1)",
+        lambda g, n: np.minimum(np.arange(g * n) >> (g.bit_length() - 1), n - 1),
+    ),
     "off by one": (
         "min((h + 1) // group_size, num_kv_heads - 1)",
         lambda g, n: np.minimum((np.arange(g * n) + 1) // g, n - 1),

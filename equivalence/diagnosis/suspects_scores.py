@@ -254,6 +254,16 @@ def alibis(sight: Sight) -> Iterator[Suspect]:
         ("ALiBi is added with the wrong sign", lambda i, s: -s),
         ("every head uses the slope of head 0", lambda i, s: np.full_like(s, s[0])),
         ("the slopes are those of head h // group_size", lambda i, s: s[i.kv_head_of]),
+        ("the slopes are those of head h % num_kv_heads", lambda i, s: s[_kv_first(i)]),
+        (
+            "the slopes are folded as (group, kv head), expected (kv head, group)",
+            lambda i, s: s[_transposed_fold(i, by_group=True)],
+        ),
+        (
+            "the slopes are read back as (kv head, group) of a (group, kv head) fold",
+            lambda i, s: s[_transposed_fold(i, by_group=False)],
+        ),
+        ("the slopes are reversed", lambda i, s: s[::-1]),
         ("ALiBi is multiplied by the scale", lambda i, s: s * i.scale_value),
     ]
     for sentence, move in moves:
@@ -266,6 +276,18 @@ def alibis(sight: Sight) -> Iterator[Suspect]:
         imagine=_upper_left_slopes,
         cost=6,
     )
+
+
+def _kv_first(inputs: AttentionInputs) -> Array:
+    first: Array = np.arange(inputs.query.shape[1]) % inputs.key.shape[1]
+    return first
+
+
+def _transposed_fold(inputs: AttentionInputs, *, by_group: bool) -> Array:
+    heads, kv_heads = inputs.query.shape[1], inputs.key.shape[1]
+    fold = (heads // kv_heads, kv_heads) if by_group else (kv_heads, heads // kv_heads)
+    order: Array = np.arange(heads).reshape(fold).T.ravel()
+    return order
 
 
 def _resloped(

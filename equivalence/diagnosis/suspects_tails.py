@@ -115,6 +115,10 @@ def keys(sight: Sight) -> Iterator[Suspect]:
                 (f"keys beyond the last full tile of {tile} do not count: {kv_len % tile} of "
                  f"{kv_len}", partial(_whole_tiles, tile=tile), 9)
             )  # fmt: skip
+            picks.append(
+                (f"keys beyond the last full tile of {tile} count twice: {kv_len % tile} of "
+                 f"{kv_len}", partial(_tail_twice, tile=tile), 9)
+            )  # fmt: skip
         if tile < kv_len:
             picks.append(
                 (f"only the first {tile} of {kv_len} keys count",
@@ -142,6 +146,10 @@ def keys(sight: Sight) -> Iterator[Suspect]:
 
 def _whole_tiles(n: int, *, tile: int) -> Array:
     return np.arange(n // tile * tile)
+
+
+def _tail_twice(n: int, *, tile: int) -> Array:
+    return np.append(np.arange(n), np.arange(n // tile * tile, n))
 
 
 def _first(n: int, *, tile: int) -> Array:

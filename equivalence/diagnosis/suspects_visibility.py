@@ -175,6 +175,12 @@ def window(sight: Sight) -> Iterator[Suspect]:
                 partial(_tiled_left, tile=tile),
                 8,
             )
+            yield _suspect(
+                "window",
+                f"a tile of {tile} keys that the window hides in part is hidden whole",
+                partial(_tiled_left, tile=tile, up=True),
+                9,
+            )
         yield _suspect("window", "the left side of the window is ignored",
                        lambda i, p: {"left": every}, 5)  # fmt: skip
         yield _suspect(
@@ -230,8 +236,11 @@ def _shifted_right(inputs: AttentionInputs, parts: Parts, *, shift: int) -> dict
     return {"right": parts.key <= parts.diagonal + _band(inputs)[1] + shift}
 
 
-def _tiled_left(inputs: AttentionInputs, parts: Parts, *, tile: int) -> dict[str, Array]:
-    return {"left": parts.key >= (parts.diagonal - _band(inputs)[0]) // tile * tile}
+def _tiled_left(
+    inputs: AttentionInputs, parts: Parts, *, tile: int, up: bool = False
+) -> dict[str, Array]:
+    first = parts.diagonal - _band(inputs)[0]
+    return {"left": parts.key >= (first + (tile - 1 if up else 0)) // tile * tile}
 
 
 def _band(inputs: AttentionInputs) -> tuple[int, int]:
@@ -285,6 +294,16 @@ def lengths(sight: Sight) -> Iterator[Suspect]:
             partial(_picked_length, pick=pick),
             6,
         )
+    for words, row in (
+        ("(b * num_heads + h) % batch_size", lambda b, h, size, heads: (b * heads + h) % size),
+        ("h % batch_size", lambda b, h, size, heads: (0 * b + h) % size),
+    ):
+        yield _suspect(
+            "padding",
+            f"query head h of batch row b uses the kv_length of batch row {words}",
+            partial(_length_of_row, row=row),
+            7,
+        )
     yield _suspect(
         "padding",
         "kv_lengths keeps the last keys, expected the first",
@@ -301,6 +320,14 @@ def _picked_length(
     inputs: AttentionInputs, parts: Parts, *, pick: Callable[[Array], Array]
 ) -> dict[str, Array]:
     return {"in_length": parts.key < pick(np.asarray(inputs.kv_lengths))[:, None, None, None]}
+
+
+def _length_of_row(
+    inputs: AttentionInputs, parts: Parts, *, row: Callable[[Array, Array, int, int], Array]
+) -> dict[str, Array]:
+    size, heads = inputs.query.shape[:2]
+    rows = row(np.arange(size)[:, None], np.arange(heads)[None, :], size, heads)
+    return {"in_length": parts.key < np.asarray(inputs.kv_lengths)[rows][..., None, None]}
 
 
 def _all_lengths(inputs: AttentionInputs, parts: Parts) -> dict[str, Array]:

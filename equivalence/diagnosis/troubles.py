@@ -44,8 +44,10 @@ OPTION_KINDS: Final = {
     "softcap": "softcap",
     "sinks": "sinks",
     "kv_lengths": "padding",
-    "alibi_slopes": "ignored-option",
+    "alibi_slopes": "mask-semantics",
 }
+# Of an option that does nothing.
+IGNORED_KINDS: Final = OPTION_KINDS | {"alibi_slopes": "ignored-option"}
 
 SPOKEN: Final = {
     "crash": "the call ended in an exception",

@@ -31,6 +31,9 @@ def variants(case: AttentionCase, domain: Domain) -> Iterator[AttentionCase]:
         changes.insert(
             2, {"values": "normal", "seed": case.seed + 105, "magnitude": 2 * case.softcap}
         )
+    if case.alibi and case.q_len == 1:  # where the slopes start, one query alone cannot tell
+        q_len = min(3, domain.q_len[1])
+        changes.append({"values": "normal", "seed": case.seed + 106, "q_len": q_len})
     seen = {repr(case)}
     for change in changes:
         try:

@@ -172,6 +172,8 @@ def refuses(subject: BaseSubject[Any, Any, Any], inputs: Any, *, text: str) -> V
         return HELD
     if outcome.status != "returned":
         return subject.unusable(inputs, outcome) or HELD
+    if outcome.stored is None:
+        return INAPPLICABLE  # nothing that could be taken for an answer
     return broken(Trouble(kind="answered-refusal", text=text))
 
 
