@@ -189,7 +189,9 @@ def judged(
         left = [s for s in best if not any(foretells_a_fault(s.suspect, one) for one in others)]
         if not left and best[0].suspect.kind == "layout" and best[0].shapes < 2:
             return None  # one small case says little of every call
-        best, right = left or best, [*right, *others]
+        if best[0].suspect.kind == "layout" or not best[0].suspect.declare:
+            best = left or best
+        right = [*right, *others]
     suspect = best[0].suspect
     return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{_advice(suspect, right)}")
 
