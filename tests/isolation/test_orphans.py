@@ -144,13 +144,11 @@ def test_a_new_server_takes_the_place_of_a_dead_one():
 
 def test_torch_is_imported_for_its_own_targets_only():
     """One server with torch does for all; without one, numpy's targets wait for none."""
-    process, _ = started(f"""
-        light = IsolatedTarget("{LIGHT}:names_torch", facts=NUMPY)
-        print(json.dumps([light.pid]), flush=True)
-        print(light.call(inputs).text)
-    """)
-    out, err = process.communicate(timeout=30)
-    assert (out, err) == ("NotImplementedError: torch is imported: False\n", "")
+    program = f'print(IsolatedTarget("{LIGHT}:names_torch", facts=NUMPY).call(inputs).text)'
+    finished = subprocess.run(
+        [sys.executable, "-c", START + program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert finished.stdout == "NotImplementedError: torch is imported: False\n", finished.stderr
     opened = [IsolatedTarget(f"{HERE}/kernels.py:well_behaved")]
     opened.append(IsolatedTarget(f"{LIGHT}:names_torch", facts={"arrays": "numpy"}))
     outcome = opened[1].call(attention_inputs(AttentionCase()))
