@@ -6,6 +6,7 @@ every answer within its bound, and at least one answer that the right reference 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -238,24 +239,42 @@ def _explains(mistake: Mistake, answers: list[_Answer], wrong: list[_Answer]) ->
 
 def _fitted(answers: list[_Answer], keyword: str) -> float | None:
     """The one number for ``keyword`` of ``evaluated`` that explains every answer, if any."""
-    coarse = [a.coarse() for a in answers]
+    known = [(a, a.coarse(), *_projected(a.inputs)) for a in answers]
 
-    def worst(factor: float) -> float:
-        return max(
-            a.off(evaluated(a.inputs, **_argument(a.inputs, keyword, factor)), allowed=allowed)
-            for a, allowed in zip(answers, coarse, strict=True)
-        )
+    def worst(factor: float, enough: float) -> float:
+        """The worst distance from any answer, or the first that is not below ``enough``."""
+        found = 0.0
+        for a, allowed, keys, values in known:
+            argument = _argument(a.inputs, keyword, factor)
+            predicted = evaluated(a.inputs, keys=keys, values=values, **argument)
+            found = max(found, a.off(predicted, allowed=allowed))
+            if found >= enough:
+                break
+        return found
 
-    losses = [worst(float(factor)) for factor in FACTORS]
-    best = float(FACTORS[int(np.argmin(losses))])
+    def nearest(factors: Iterable[float]) -> tuple[float, float]:
+        """The first of the factors with the least worst distance, and that distance."""
+        best, least = None, math.inf
+        for factor in map(float, factors):
+            found = worst(factor, least)
+            if best is None or found < least:
+                best, least = factor, found
+        assert best is not None
+        return best, least
+
+    best, least = nearest(FACTORS)
     if best == 0.0:
-        return 0.0 if min(losses) <= SLACK else None
+        return 0.0 if least <= SLACK else None
     width = 1.04
     for _ in range(ROUNDS):
-        nearby = best * np.geomspace(1 / width, width, 21)
-        best = float(nearby[int(np.argmin([worst(float(f)) for f in nearby]))])
+        best, least = nearest(best * np.geomspace(1 / width, width, 21))
         width = width ** (1 / 8)
-    return best if worst(best) <= SLACK and abs(best - 1) > NO_FACTOR else None
+    return best if least <= SLACK and abs(best - 1) > NO_FACTOR else None
+
+
+def _projected(inputs: LatentInputs) -> tuple[Array, Array]:
+    """The keys and the values of every head."""
+    return per_head(inputs.latent, inputs.w_uk), per_head(inputs.latent, inputs.w_uv)
 
 
 def _argument(inputs: LatentInputs, keyword: str, factor: float) -> dict[str, Any]:
