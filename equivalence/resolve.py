@@ -45,10 +45,13 @@ def resolve(text: str, *, facts: Mapping[str, Any] | None = None) -> ResolvedTar
         place, attribute = text, ""
     if Path(place).suffix in (*MODELS, ".mlmodel", ".mlmodelc"):
         return ResolvedTarget(text=text, form="model", place=str(_model(text, place)), facts=known)
-    names = registered_names()
+    like_a_file = place.endswith(".py") or "/" in place or "\\" in place
+    there = like_a_file and bool(attribute) and Path(place).expanduser().is_file()
+    # The registry reads what every installed distribution says of itself.
+    names = () if there else registered_names()
     if text in names:
         return ResolvedTarget(text=text, form="registered", place=text, facts=known)
-    if place.endswith(".py") or "/" in place or "\\" in place:
+    if like_a_file:
         path = _file(text, place)
         require(
             bool(attribute), f"{text}: write {place}:NAME; {place} defines {listed(defined(path))}"

@@ -19,7 +19,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Final
 
-PRELOAD: Final = ("numpy", "ml_dtypes", "psutil", "equivalence.isolation.worker")
+PRELOAD: Final = (
+    "numpy",
+    "ml_dtypes",
+    "psutil",
+    "equivalence.isolation.worker",
+    "equivalence.registry",
+    "equivalence.backends.known_callables",
+)
 STATUS: Final = struct.Struct("!i")
 
 

@@ -165,6 +165,13 @@ def test_signatures_that_will_do(folder, source):
     assert callable(load(resolve("kernel.py:f")).function)
 
 
+def test_a_file_that_is_there_is_found_without_the_registry(folder, monkeypatch):
+    """Which reads what every installed distribution says of itself, in each worker again."""
+    (folder / "own.py").write_text("def attend(query, key, value): ...")
+    monkeypatch.setattr("equivalence.resolve.registry", lambda: pytest.fail("it was read"))
+    assert resolve("own.py:attend").place == str((folder / "own.py").resolve())
+
+
 def test_an_attribute_of_an_attribute():
     assert load(resolve(f"{KERNELS}:Methods.attend")).name == f"{KERNELS}:Methods.attend"
 
