@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -57,6 +58,7 @@ def processor() -> str:
     return f"{model} ({torch.backends.cpu.get_cpu_capability()})"
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
