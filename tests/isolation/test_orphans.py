@@ -129,17 +129,19 @@ def test_standard_output_stays_pure_and_the_end_is_clean():
     assert gone(others)
 
 
-def test_a_new_server_takes_the_place_of_a_dead_one():
+def test_a_new_server_takes_the_place_of_a_dead_one(monkeypatch):
+    monkeypatch.setattr(spawning, "_servers", {})  # the one of the other tests lives on
     inputs = attention_inputs(AttentionCase())
-    target = IsolatedTarget(f"{HERE}/kernels.py:well_behaved")
-    server = spawning._servers[True]
+    target = IsolatedTarget(f"{LIGHT}:well_behaved", facts={"arrays": "numpy"})
+    server = spawning._servers[False]
     server.process.kill()
     server.process.wait()
     outcome = target.call(inputs)
     assert (outcome.status, outcome.text[:18]) == ("died", "killed by SIGKILL ")
     assert target.call(inputs).status == "returned"
-    assert spawning._servers[True] is not server
+    assert spawning._servers[False] is not server
     target.close()
+    spawning._servers[False].close()
 
 
 def test_torch_is_imported_for_its_own_targets_only():
