@@ -34,7 +34,7 @@ def checked(function: Any, *laws: str) -> Any:
 
 def test_a_perfect_converter_holds(count_checks: Callable[[TargetResult], None]) -> None:
     target = kind_named("converter").open(perfect, "perfect", {})
-    result = check_target(target, Request(examples=150))
+    result = check_target(target, Request(examples=100))
     assert result.held, [failure.trouble for failure in result.failures]
     count_checks(result)
     by_name = {law.law: law for law in result.laws if law.dtype == "float32"}
