@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from equivalence.caches.case import CacheCase
+from equivalence.caches.image_diagnosis import mistaken_image
 from equivalence.caches.inputs import CacheInputs
 from equivalence.caches.latent_diagnosis import mistaken_latent
 from equivalence.caches.subject import CacheSubject
@@ -54,6 +55,9 @@ def diagnose(subject: CacheSubject, law: str, case: CacheCase, trouble: Trouble)
     in_latents = mistaken_latent(subject, case)
     if in_latents is not None:
         return in_latents
+    in_images = mistaken_image(subject, case)
+    if in_images is not None:
+        return in_images
     found = read_weights(subject, inputs)
     odd = None if found is None else first_odd(found)
     quantised = subject.declared.quantised is not None
