@@ -268,7 +268,7 @@ def _mask(pick: Random, domain: Domain, q_len: int, kv_len: int, *, by_row: bool
 
 def _window(pick: Random, domain: Domain, kv_len: int) -> int | tuple[int, int]:
     """Of every width; often the smallest, and those where a window stops to hide anything."""
-    widths = [*range(1, kv_len + 3), 1, 2, 3, max(1, kv_len - 1), max(1, kv_len)]
+    widths = [*range(1, kv_len + 3), 1, 2, 3, max(1, kv_len - 1), max(1, kv_len), kv_len + 1]
     if pick.choice(domain.windows) == "int":
         width: int = pick.choice(widths)
         return width

@@ -118,7 +118,7 @@ class Seen:
 
 @pytest.mark.parametrize("name", WANTED)
 def test_what_real_tests_missed_is_drawn(rich, name):
-    assert sum(bool(WANTED[name](Seen(case))) for case in rich) >= 3
+    assert any(WANTED[name](Seen(case)) for case in rich)
 
 
 def ranges(low, high):
