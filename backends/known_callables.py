@@ -28,6 +28,30 @@ FLASH_LAUNDERS_NAN: Final = KnownFault(
     ),
 )
 
+# Query heads of one group, where their sum may be further off than a profile allows.
+LARGE_GROUPS: Final = tuple(range(8, 1025))
+
+
+def _summed_in_storage(law: str) -> KnownFault:
+    return KnownFault(
+        law=law,
+        trouble="gradient",
+        case=AttentionCase(group_size=512, kv_len=3, dtype="bfloat16"),
+        note=(
+            "torch's fused CPU kernel adds the gradients of the query heads of a group one by one "
+            "in 16 bits: of 512 heads the sum stands still at 128 (torch 2.13; its composite "
+            "kernel is right)"
+        ),
+        where={"dtype": ("bfloat16", "float16"), "group_size": LARGE_GROUPS},
+    )
+
+
+FLASH_WITH_GQA: Final = (
+    FLASH_LAUNDERS_NAN,
+    _summed_in_storage("gradients-agree"),
+    _summed_in_storage("group-gradients-sum"),
+)
+
 TORCH_SDPA: Final = Declaration(
     dtypes=("float64", "float32", "float16", "bfloat16"),
     causal="upper_left",
@@ -42,7 +66,7 @@ TORCH_SDPA: Final = Declaration(
     options=("attn_mask", "is_causal", "scale", "enable_gqa"),
     grouped=True,
     supports=_torch_sdpa_supports,
-    known_faults=(FLASH_LAUNDERS_NAN,),
+    known_faults=FLASH_WITH_GQA,
 )
 
 KNOWN: Final = {

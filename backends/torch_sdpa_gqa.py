@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from equivalence.backends.head_folding import group_size_of
-from equivalence.backends.known_callables import FLASH_LAUNDERS_NAN
+from equivalence.backends.known_callables import FLASH_WITH_GQA
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
 
@@ -32,7 +32,7 @@ def choice_supports(case: AttentionCase) -> bool | str:
     gradients=True,
     grouped=True,
     supports=choice_supports,
-    known_faults=(FLASH_LAUNDERS_NAN,),
+    known_faults=FLASH_WITH_GQA,
 )
 def attention(
     query: Tensor,

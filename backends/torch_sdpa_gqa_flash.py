@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from equivalence.backends.known_callables import FLASH_LAUNDERS_NAN
+from equivalence.backends.known_callables import FLASH_WITH_GQA
 from equivalence.backends.torch_sdpa_gqa import DTYPES, attention, choice_supports
 from equivalence.case import AttentionCase
 from equivalence.declaration import attention as declare
@@ -36,7 +36,7 @@ def flash_supports(case: AttentionCase) -> bool | str:
     mask_and_causal=True,
     grouped=True,
     supports=flash_supports,
-    known_faults=(FLASH_LAUNDERS_NAN,),
+    known_faults=FLASH_WITH_GQA,
 )
 def flash(
     query: Tensor,
