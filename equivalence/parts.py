@@ -83,7 +83,13 @@ def search_each(
         except KeyboardInterrupt:
             interrupted = True
             search.keep_unshrunk(known)
-        laws += search.results()
+        results = search.results()
+        hurried = limit is not None and time.monotonic() >= limit and not interrupted
+        if hurried and results and search.shares.cases < part.request.examples:
+            reached = f"{search.shares.cases} of {part.request.examples} cases"
+            text = f"{part.domain.dtypes[0]}: the time limit ended the search after {reached}"
+            results[0].remarks[text] = 1
+        laws += results
         shares.merge([search.shares])
         if interrupted:
             break

@@ -165,8 +165,13 @@ def test_a_worker_tells_the_parameters_that_it_never_gets(tmp_path: Path) -> Non
 
 def test_a_time_that_is_too_short_still_judges_two_cases_in_each_dtype() -> None:
     result = check(attend, seconds=1e-3, examples=15)
+    dtypes = {law.dtype for law in result.laws}
     assert result.held is True
-    assert result.shares.cases == 2 * len({law.dtype for law in result.laws}) > 0
+    assert result.shares.cases == 2 * len(dtypes) > 0
+    cut = "the time limit ended the search after 2 of 15 cases"
+    assert {text for text in result.remarks if "time limit" in text} == {
+        f"{dtype}: {cut}" for dtype in dtypes
+    }
 
 
 def test_another_layout_is_the_only_fault_and_names_what_accepts_it() -> None:
