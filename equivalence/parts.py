@@ -123,6 +123,8 @@ def search_parts(
             if stopped:
                 continue
             theirs = search_each(target, own, seconds, known, progress)
+            for law in theirs.laws[:1]:
+                law.remarks[f"{dtypes}: searched again, the process that had it was lost"] = 1
         found.append(theirs)
         for failure in theirs.failures:
             add_fault(known, failure)

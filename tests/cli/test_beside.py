@@ -102,6 +102,7 @@ def test_what_a_lost_process_had_to_search_is_searched_here():
         ("float32", True),
         ("float16", True),
     ]
+    assert "float16: searched again, the process that had it was lost" in found.laws[1].remarks
 
 
 @pytest.mark.slow
