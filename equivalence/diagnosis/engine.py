@@ -33,10 +33,18 @@ from equivalence.results import Diagnosis
 from equivalence.verdict import Trouble
 
 SHORT_ROW: Final = 16  # one vector of AVX-512 in float32
-INHERITED: Final = (
-    "torch's fused CPU kernel does so in rows shorter than one vector (pytorch#141128), so if the "
-    "target only calls that, expect it: one line in equivalence-xfails.txt"
-)
+LARGE_GROUP: Final = 8
+EXPECT_IT: Final = "so if the target only calls that, expect it: one line in equivalence-xfails.txt"
+INHERITED: Final = {
+    "nan-laundered": (
+        "torch's fused CPU kernel does so in rows shorter than one vector (pytorch#141128), "
+        + EXPECT_IT
+    ),
+    "gradient": (
+        "torch's fused CPU kernel sums the gradients of a group of heads in 16 bits "
+        "(`equivalence findings torch-gqa-gradient-sum`), " + EXPECT_IT
+    ),
+}
 
 
 def diagnose(
@@ -79,10 +87,13 @@ def _perhaps_inherited(
     found: Diagnosis, target: Target, case: AttentionCase, trouble: Trouble
 ) -> Diagnosis:
     """Point to torch where its own kernel, which many targets end in, is known for the trouble."""
-    short = case.kv_len < SHORT_ROW and target.declaration.arrays == "torch"
-    if trouble.kind != "nan-laundered" or not short:
+    known = {
+        "nan-laundered": case.kv_len < SHORT_ROW,
+        "gradient": case.dtype in ("float16", "bfloat16") and case.group_size >= LARGE_GROUP,
+    }
+    if target.declaration.arrays != "torch" or not known.get(trouble.kind):
         return found
-    return Diagnosis(kind=found.kind, text=f"{found.text}; {INHERITED}")
+    return Diagnosis(kind=found.kind, text=f"{found.text}; {INHERITED[trouble.kind]}")
 
 
 def _investigated(

@@ -101,6 +101,19 @@ def test_nan_lost_in_a_short_row_may_be_the_doing_of_torch(kv_len, torchs):
     assert ("pytorch#141128" in text) is torchs
 
 
+@pytest.mark.parametrize(
+    ("dtype", "group_size", "torchs"),
+    [("bfloat16", 49, True), ("float16", 8, True), ("bfloat16", 4, False), ("float32", 49, False)],
+)
+def test_a_gradient_of_many_heads_may_be_the_doing_of_torch(dtype, group_size, torchs):
+    def attend(query, key, value):
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return attention(query, key, value, enable_gqa=True)
+
+    text = ask(attend, PAIR.but(dtype=dtype, group_size=group_size), "gradient").text
+    assert ("torch-gqa-gradient-sum" in text) is torchs
+
+
 def test_noise_is_no_other_mistake():
     generator = torch.Generator().manual_seed(1)
 
