@@ -76,15 +76,16 @@ def search_each(
             left = max(0.0, deadline - time.monotonic())
             limit = time.monotonic() + left / (len(parts) - number)
         asked = [law_named(name) for name in part.laws]
+        hurried = False
         search = LawSearch(target, part.domain, asked, part.request, progress)
         try:
             search.explore(limit)
+            hurried = limit is not None and time.monotonic() >= limit  # and not by shrinking
             search.shrink_failures(known)
         except KeyboardInterrupt:
             interrupted = True
             search.keep_unshrunk(known)
         results = search.results()
-        hurried = limit is not None and time.monotonic() >= limit and not interrupted
         if hurried and results and search.shares.cases < part.request.examples:
             reached = f"{search.shares.cases} of {part.request.examples} cases"
             text = f"{part.domain.dtypes[0]}: the time limit ended the search after {reached}"

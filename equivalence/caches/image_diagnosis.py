@@ -15,6 +15,7 @@ import numpy as np
 from equivalence.caches.case import CacheCase
 from equivalence.caches.domain import CacheDomain
 from equivalence.caches.program import Program
+from equivalence.caches.quantised import LEVELS
 from equivalence.caches.subject import CacheSubject
 from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs
@@ -22,7 +23,6 @@ from equivalence.packed.diagnosis import fits
 from equivalence.results import Diagnosis
 
 KIND: Final = "quantised-kv"
-LEVELS: Final = 127
 SMALLEST: Final = 1e-12
 LONGER: Final[Program] = (("append", 1), ("append", 2), ("attend", 1), ("append", 1), ("attend", 1))
 # (numbers ``[B, Hkv, S, D]``, those of the other operand, the axes that share a step) -> images

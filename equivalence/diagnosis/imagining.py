@@ -97,6 +97,14 @@ def full(inputs: AttentionInputs, array: Array) -> Array:
     return np.broadcast_to(array, shape)
 
 
+def transposed_fold(inputs: AttentionInputs, *, by_group: bool) -> Array:
+    """The order of query heads that are folded as (group, kv head), or read back so: ``[H]``."""
+    heads, kv_heads = inputs.query.shape[1], inputs.key.shape[1]
+    fold = (heads // kv_heads, kv_heads) if by_group else (kv_heads, heads // kv_heads)
+    order: Array = np.arange(heads).reshape(fold).T.ravel()
+    return order
+
+
 def with_visible(inputs: AttentionInputs, visible: Array) -> AttentionInputs:
     """The same inputs where exactly ``visible`` may attend, whatever the options say."""
     bias = inputs.bias

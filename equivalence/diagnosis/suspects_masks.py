@@ -14,6 +14,7 @@ from equivalence.diagnosis.imagining import (
     from_scores,
     from_weights,
     full,
+    transposed_fold,
 )
 from equivalence.dtypes import Array
 from equivalence.inputs import AttentionInputs
@@ -252,7 +253,4 @@ def _mask_modulo(inputs: AttentionInputs, mask: Array) -> Array:
 
 
 def _folded(inputs: AttentionInputs, mask: Array, *, by_group: bool) -> Array:
-    kv_heads = inputs.key.shape[1]
-    group = mask.shape[1] // kv_heads
-    fold = (group, kv_heads) if by_group else (kv_heads, group)
-    return mask[:, np.arange(mask.shape[1]).reshape(fold).T.ravel()]
+    return mask[:, transposed_fold(inputs, by_group=by_group)]

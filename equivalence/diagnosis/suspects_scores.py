@@ -13,6 +13,7 @@ from equivalence.diagnosis.imagining import (
     World,
     from_scores,
     full,
+    transposed_fold,
     with_bias,
 )
 from equivalence.dtypes import Array
@@ -257,11 +258,11 @@ def alibis(sight: Sight) -> Iterator[Suspect]:
         ("the slopes are those of head h % num_kv_heads", lambda i, s: s[_kv_first(i)]),
         (
             "the slopes are folded as (group, kv head), expected (kv head, group)",
-            lambda i, s: s[_transposed_fold(i, by_group=True)],
+            lambda i, s: s[transposed_fold(i, by_group=True)],
         ),
         (
             "the slopes are read back as (kv head, group) of a (group, kv head) fold",
-            lambda i, s: s[_transposed_fold(i, by_group=False)],
+            lambda i, s: s[transposed_fold(i, by_group=False)],
         ),
         ("the slopes are reversed", lambda i, s: s[::-1]),
         ("ALiBi is multiplied by the scale", lambda i, s: s * i.scale_value),
@@ -281,13 +282,6 @@ def alibis(sight: Sight) -> Iterator[Suspect]:
 def _kv_first(inputs: AttentionInputs) -> Array:
     first: Array = np.arange(inputs.query.shape[1]) % inputs.key.shape[1]
     return first
-
-
-def _transposed_fold(inputs: AttentionInputs, *, by_group: bool) -> Array:
-    heads, kv_heads = inputs.query.shape[1], inputs.key.shape[1]
-    fold = (heads // kv_heads, kv_heads) if by_group else (kv_heads, heads // kv_heads)
-    order: Array = np.arange(heads).reshape(fold).T.ravel()
-    return order
 
 
 def _resloped(

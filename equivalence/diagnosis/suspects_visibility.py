@@ -296,7 +296,7 @@ def lengths(sight: Sight) -> Iterator[Suspect]:
         )
     for words, row in (
         ("(b * num_heads + h) % batch_size", lambda b, h, size, heads: (b * heads + h) % size),
-        ("h % batch_size", lambda b, h, size, heads: (0 * b + h) % size),
+        ("h % batch_size", lambda b, h, size, heads: h % size),
     ):
         yield _suspect(
             "padding",

@@ -21,7 +21,7 @@ RICH = Domain(
     head_orders=("grouped", "interleaved"), softcap=True, sinks=True, alibi=True, kv_lengths=True,
     long_context=True, kv_len=(0, 64),
 )  # fmt: skip
-DRAWS = 1500
+DRAWS = 2000
 SHARED = 600  # enough for shares that are asserted in tenths
 
 
@@ -118,7 +118,7 @@ class Seen:
 
 @pytest.mark.parametrize("name", WANTED)
 def test_what_real_tests_missed_is_drawn(rich, name):
-    assert any(WANTED[name](Seen(case)) for case in rich)
+    assert sum(bool(WANTED[name](Seen(case))) for case in rich) >= 3
 
 
 def ranges(low, high):
