@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.throughput
 
 A check is one distinct (case, law), judged non-vacuously. The harness's own share is the time
-outside the calls of the target: drawing, inputs, float64 reference, bound, comparison.
+outside the calls of the target: drawing, inputs, float64 reference, bound, comparison. The
+last column is the rate if the target took no time at all.
 
 The last line says how fast the machine is at what a check at these sizes is made of, calls of small
 functions: one addition of Python, of numpy and of torch. Rates of two machines compare by it.
@@ -63,7 +64,10 @@ class Timed:
 
 
 def main() -> None:
-    print(f"{'backend':<22}{'checks':>8}{'s (cpu)':>9}{'checks/s':>10}{'calls':>8}{'ours':>7}")
+    print(
+        f"{'backend':<22}{'checks':>8}{'s (cpu)':>9}{'checks/s':>10}{'calls':>8}{'ours':>7}"
+        f"{'ours/s':>8}"
+    )
     torch.set_num_threads(1)
     for name in BACKENDS:
         timed = Timed(entries()[name].load())
@@ -74,7 +78,10 @@ def main() -> None:
         wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
         checks = result.shares.checks
         ours = 1 - timed.seconds / wall
-        print(f"{name:<22}{checks:>8}{cpu:>9.1f}{checks / cpu:>10.0f}{timed.calls:>8}{ours:>7.0%}")
+        print(
+            f"{name:<22}{checks:>8}{cpu:>9.1f}{checks / cpu:>10.0f}{timed.calls:>8}{ours:>7.0%}"
+            f"{checks / (cpu * ours):>8.0f}"
+        )
         shares = ", ".join(f"{k} {v:.3g}" for k, v in result.shares.summary().items())
         print(f"    {shares}")
     print(f"this machine, each of one addition: {', '.join(additions())}")
