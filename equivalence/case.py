@@ -50,13 +50,15 @@ class HeadLayout:
         require_size("num_kv_heads", self.num_kv_heads)
         require_size("group_size", self.group_size)
         if isinstance(self.order, str):
-            require(self.order in HEAD_ORDERS, f"order={self.order!r} is not one of {HEAD_ORDERS}")
+            require(
+                self.order in HEAD_ORDERS, f"head order {self.order!r} is not one of {HEAD_ORDERS}"
+            )
         else:
             require(
                 len(self.order) == self.num_heads
                 and all(is_whole(h) and 0 <= h < self.num_kv_heads for h in self.order),
-                f"order={self.order!r} must name a key/value head in 0..{self.num_kv_heads - 1} "
-                f"for each of the {self.num_heads} query heads",
+                f"head order {self.order!r} must name a key/value head in "
+                f"0..{self.num_kv_heads - 1} for each of the {self.num_heads} query heads",
             )
 
     @property

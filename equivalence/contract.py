@@ -15,13 +15,15 @@ class Contract:
 
     caller: the module whose ``call(target, inputs)`` makes it. tensors: what is given by
     position, in order; none for a factory, whose sizes are all keywords. options: each option of
-    the contract, with the keywords under which a callable may take it. differentiable: whether
-    ``call`` takes an upstream gradient too.
+    the contract, with the keywords under which a callable may take it. required: those that every
+    call gives, so that a callable must take them. differentiable: whether ``call`` takes an
+    upstream gradient too.
     """
 
     caller: str
     tensors: tuple[str, ...] = ()
     options: Options = field(default_factory=dict)
+    required: tuple[str, ...] = ()
     differentiable: bool = False
 
 
@@ -57,11 +59,13 @@ CONTRACTS: Final[Mapping[str, Contract]] = {
             "max_seqlen_q": ("max_seqlen_q",),
             "max_seqlen_k": ("max_seqlen_k",),
         },
+        required=("cu_seqlens_q", "cu_seqlens_k"),
     ),
     "paged": Contract(
         caller="equivalence.packed.calling",
         tensors=("query", "key_pages", "value_pages"),
         options={**_ATTENTION, "page_table": ("page_table", "block_table", "block_tables")},
+        required=("page_table", "kv_lengths"),
     ),
     "mla": Contract(
         caller="equivalence.latent.calling",

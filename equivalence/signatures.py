@@ -77,6 +77,12 @@ def require_callable(
                 f"{text}: declared to take {option} as {keyword!r}, but it has no such parameter "
                 f"(it has {', '.join(parameters) or 'none'})",
             )
+        for option in CONTRACTS[kind].required:
+            require(
+                option in taken,
+                f"{text}: has no parameter {' or '.join(CONTRACTS[kind].options[option])}, which "
+                f"{kind} always gives; add it, or declare its kind if it is another one",
+            )
     filled = [name for name, p in parameters.items() if p.kind in POSITIONAL][:tensors]
     always = {taken[option] for option in ALWAYS_GIVEN.get(kind, ()) if option in taken}
     for name, p in parameters.items():

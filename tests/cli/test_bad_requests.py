@@ -57,6 +57,11 @@ WRONG = {
         "cu_seqlens_q has no default, and is no option of attention: it is one of varlen "
         "(--kind varlen)",
     ),
+    "kernel of attention as one of another kind": (
+        ["check", "kernels.py:right", "--kind", "paged"],
+        "kernels.py:right: has no parameter page_table or block_table or block_tables, which paged "
+        "always gives; add it, or declare its kind",
+    ),
     "widths": (
         ["check", "kernels.py:right", "--declare", "latent=maybe"],
         "--declare latent=maybe: expected true, or widths as in (512,64)",
