@@ -21,8 +21,9 @@ from equivalence.rope.case import RotaryCase
 from equivalence.rope.imagining import Suspect, Suspects
 from equivalence.rope.inputs import RotaryInputs, rotary_inputs
 from equivalence.rope.subject import RotarySubject
-from equivalence.rope.suspects_angles import positions, precisions, scales
+from equivalence.rope.suspects_angles import positions, precisions
 from equivalence.rope.suspects_layout import layouts
+from equivalence.rope.suspects_scaling import scales
 from equivalence.verdict import Trouble
 
 EXPLAINED: Final = 0.95  # of the elements: roundings that tie may fall the other way
