@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from equivalence.rope.case import RotaryCase
 from equivalence.rope.domain import RotaryDomain
-from equivalence.rope.scaling import RopeScaling
+from equivalence.rope.scaling import SWITCHING, RopeScaling
 
 # Where formats stop holding every whole number, and where tables often end.
 EDGES: Final = (256, 512, 2_048, 4_096, 8_192, 32_768, 65_536, 131_072)
@@ -129,8 +129,16 @@ def _cases(draw: st.DrawFn, domain: RotaryDomain) -> RotaryCase:
         fields["scaling"] = draw(scalings(domain, rotary_dim=turning))
     if "attention_factor" in extras:
         fields["attention_factor"] = draw(_attention_factor)
+    scaling = fields["scaling"]
+    switches = scaling is not None and scaling.rope_type in SWITCHING
     fields |= draw(
-        _positions(domain, fields["batch_size"], fields["seq_len"], by_row="by_row" in extras)
+        _positions(
+            domain,
+            fields["batch_size"],
+            fields["seq_len"],
+            by_row="by_row" in extras,
+            switch=scaling.original_max_position_embeddings if switches else None,
+        )
     )
     fields["values"] = values = draw(_chosen(domain.values))
     if values not in UNSEEDED:
@@ -195,8 +203,15 @@ def scalings(draw: st.DrawFn, domain: RotaryDomain, *, rotary_dim: int) -> RopeS
 @lru_cache(maxsize=256)
 @st.composite
 def _positions(
-    draw: st.DrawFn, domain: RotaryDomain, batch_size: int, seq_len: int, *, by_row: bool
+    draw: st.DrawFn,
+    domain: RotaryDomain,
+    batch_size: int,
+    seq_len: int,
+    *,
+    by_row: bool,
+    switch: int | None,
 ) -> dict[str, Any]:
+    """``switch``: the length at which frequencies change; one case in three is about that long."""
     fields: dict[str, Any] = {"per_row": not domain.flat}
     if by_row or not domain.flat:
         rows_after = max(1, batch_size - 1)
@@ -208,8 +223,12 @@ def _positions(
     rows = fields.get("row_step", 0) * (batch_size - 1)
     while fields["step"] * (seq_len - 1) + rows > domain.furthest and fields["step"] > 1:
         fields["step"] = STEPS[STEPS.index(fields["step"]) - 1]
-    room = max(0, domain.furthest - rows - fields["step"] * (seq_len - 1))
+    span = rows + fields["step"] * (seq_len - 1)
+    room = max(0, domain.furthest - span)
     fields["start"] = draw(_starts(room))
+    if switch is not None and draw(st.integers(0, 2)) == 2:
+        start = switch - 1 + draw(st.integers(-1, 2)) - span
+        fields["start"] = start if 0 <= start <= room else fields["start"]
     return fields
 
 

@@ -7,7 +7,7 @@ is refuted by the fewest others is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,10 @@ from equivalence.errors import InvalidRequest
 from equivalence.results import Diagnosis
 from equivalence.rope.bounds import allowance
 from equivalence.rope.case import RotaryCase
-from equivalence.rope.imagining import Suspect, Suspects
+from equivalence.rope.imagining import Suspect, Suspects, with_mistake
 from equivalence.rope.inputs import RotaryInputs, rotary_inputs
+from equivalence.rope.reference import frequencies
+from equivalence.rope.scaling import SWITCHING
 from equivalence.rope.subject import RotarySubject
 from equivalence.rope.suspects_angles import positions, precisions
 from equivalence.rope.suspects_layout import layouts
@@ -41,6 +43,26 @@ DIRECT: Final = {
     "refusal": "refusal",
     "declaration": "refusal",
 }
+LASTING: Final = ("not-repeatable", "strides", "batch-dependence")  # what a state may look like
+
+
+CONDITIONS: Final[tuple[tuple[Callable[[RotaryInputs], Any], Mapping[Any, str]], ...]] = (
+    (
+        lambda inputs: inputs.pairing,
+        {
+            "half": "where channels are paired across the half",
+            "interleaved": "where channels are paired as neighbours",
+        },
+    ),
+    (
+        lambda inputs: inputs.positions.ndim,
+        {1: "where batch rows share their positions", 2: "where each batch row has its positions"},
+    ),
+    (
+        lambda inputs: inputs.x.shape[2] > 1,
+        {False: "in calls of one token", True: "in calls of several tokens"},
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +76,8 @@ class Sight:
 
 def diagnose(subject: RotarySubject, law: str, case: RotaryCase, trouble: Trouble) -> Diagnosis:
     """Name the mistake that makes the target of ``subject`` break ``law`` on ``case``."""
+    if trouble.kind in LASTING and (found := _longest_stays(subject, case)):
+        return found
     if trouble.kind in DIRECT:
         return Diagnosis(kind=DIRECT[trouble.kind], text=trouble.text)
     seen = [sight for one in (case, *_variants(case, subject)) if (sight := _look(subject, one))]
@@ -62,14 +86,14 @@ def diagnose(subject: RotarySubject, law: str, case: RotaryCase, trouble: Troubl
     for first in (sight for sight in seen if sight.wrong.any()):
         found = found or _judged(subject, [first, *(s for s in seen if s is not first)])
     unknown = Diagnosis(kind="unknown", text=trouble.text)
-    return found or _far_positions(subject, case) or unknown
+    return found or _longest_stays(subject, case) or _far_positions(subject, case) or unknown
 
 
-def _look(subject: RotarySubject, case: RotaryCase) -> Sight | None:
+def _look(subject: RotarySubject, case: RotaryCase, *, again: bool = False) -> Sight | None:
     if subject.target.supports(case) is not True:
         return None
     inputs = rotary_inputs(case)
-    outcome = subject.call(inputs)
+    outcome = subject.call_again(inputs) if again else subject.call(inputs)
     if outcome.stored is None or outcome.stored.shape != inputs.x.shape:
         return None
     with np.errstate(invalid="ignore"):
@@ -96,6 +120,8 @@ def _variants(case: RotaryCase, subject: RotarySubject) -> Iterator[RotaryCase]:
     if domain.by_row and domain.batch_size[1] > 1:
         changes.append({"batch_size": 2, "seq_len": tokens, "row_step": 9, "start": 2})
         changes.append({"batch_size": 2, "seq_len": tokens, "padding": 2, "start": 2})
+    others = [pairing for pairing in domain.pairings if pairing != case.pairing]
+    changes += [{"pairing": pairing, "start": start} for pairing in others for start in (1, 300)]
     if case.num_heads > 1:
         changes.append({"seq_len": min(case.num_heads, domain.seq_len[1])})
     if case.scaling is not None:
@@ -106,6 +132,12 @@ def _variants(case: RotaryCase, subject: RotarySubject) -> Iterator[RotaryCase]:
             other = case.scaling.but(**longer)
             changes += [{"scaling": other, "seq_len": tokens, "start": s} for s in (3, 60, 500)]
             changes.append({"seq_len": domain.seq_len[1], "start": 500})
+        if case.scaling.rope_type == "yarn":  # a ramp that ends late, and a factor that is given
+            late = {"original_max_position_embeddings": 1 << 20, "factor": 4.0}
+            changes += [
+                {"scaling": case.scaling.but(**more), "seq_len": tokens, "start": 3}
+                for more in (late, {"attention_factor": 1.5, **longer})
+            ]
     for change in changes:
         try:
             variant = case.but(**{**shapes, **change})
@@ -137,7 +169,20 @@ def _judged(subject: RotarySubject, seen: list[Sight]) -> Diagnosis | None:
         return None
     suspect = best[2]
     meant = f"; if that is meant: --declare {suspect.declare}" if suspect.declare else ""
-    return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{meant}")
+    where = _where(subject, suspect, seen)
+    return Diagnosis(kind=suspect.kind, text=f"{suspect.sentence}{where}{meant}")
+
+
+def _where(subject: RotarySubject, suspect: Suspect, seen: list[Sight]) -> str:
+    """In words, what all calls with the mistake have in common, and those without it do not."""
+    told = [(sight, _explains(subject, suspect, sight)) for sight in seen]
+    made = [sight.inputs for sight, explained in told if explained and sight.wrong.any()]
+    not_made = [s.inputs for s, explained in told if explained is False and not s.wrong.any()]
+    for fact, words in CONDITIONS:
+        values = {fact(inputs) for inputs in made}
+        if len(values) == 1 and not_made and values.isdisjoint(fact(i) for i in not_made):
+            return f", {words[values.pop()]}; other calls are right"
+    return ""
 
 
 def _explains(subject: RotarySubject, suspect: Suspect, sight: Sight) -> bool | None:
@@ -172,6 +217,29 @@ def _strides(subject: RotarySubject, case: RotaryCase) -> Diagnosis | None:
         return None
     text = f"right on contiguous tensors with the same numbers, wrong on {case.memory} ones"
     return Diagnosis(kind="strides", text=text)
+
+
+def _longest_stays(subject: RotarySubject, case: RotaryCase) -> Diagnosis | None:
+    """After the longest call there is, a call has the frequencies of that length."""
+    if case.scaling is None or case.scaling.rope_type not in SWITCHING:
+        return None
+    before = _look(subject, case, again=True)
+    alone = {"batch_size": 1, "seq_len": 1, "row_step": 0, "padding": 0}
+    longest = _look(subject, case.but(start=subject.domain.furthest, **alone), again=True)
+    after = _look(subject, case, again=True)
+    if before is None or longest is None or after is None or not after.wrong.any():
+        return None
+    length = longest.inputs.length
+    stays = Suspect(
+        kind="rotary-scaling",
+        sentence="frequencies stay those of the longest call so far: a shorter one later does not "
+        "set them back",
+        imagine=lambda i: with_mistake(i, omega=frequencies(i.turning, i.theta, i.scaling, length)),
+    )
+    lasting = case.scaling.rope_type == "dynamic" or not np.array_equal(before.actual, after.actual)
+    if not lasting or not _explains(subject, stays, after):
+        return None
+    return Diagnosis(kind=stays.kind, text=stays.sentence)
 
 
 def _far_positions(subject: RotarySubject, case: RotaryCase) -> Diagnosis | None:

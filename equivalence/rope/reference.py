@@ -138,6 +138,12 @@ def frequencies(rotary_dim: int, theta: float, scaling: RopeScaling | None, leng
 
 def yarn_ramp(rotary_dim: int, theta: float, scaling: RopeScaling) -> Array:
     """YaRN's ramp over the pairs: 0 keeps the frequency, 1 divides it by the factor."""
+    low, high = yarn_range(rotary_dim, theta, scaling)
+    return ramp(rotary_dim // 2, max(low, 0.0), min(high, rotary_dim - 1.0))
+
+
+def yarn_range(rotary_dim: int, theta: float, scaling: RopeScaling) -> tuple[float, float]:
+    """The pairs that turn beta_fast and beta_slow times within the original length."""
     original = scaling.original_max_position_embeddings
 
     def pair_that_turns(times: float) -> float:
@@ -145,12 +151,14 @@ def yarn_ramp(rotary_dim: int, theta: float, scaling: RopeScaling) -> Array:
 
     low = pair_that_turns(scaling.beta_fast or BETA_FAST)
     high = pair_that_turns(scaling.beta_slow or BETA_SLOW)
-    if scaling.truncate:
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, rotary_dim - 1)
+    return (math.floor(low), math.ceil(high)) if scaling.truncate else (low, high)
+
+
+def ramp(count: int, low: float, high: float) -> Array:
+    """``count`` numbers that rise from 0 at ``low`` to 1 at ``high``."""
     if low == high:
         high += 0.001
-    return np.clip((np.arange(rotary_dim // 2) - low) / (high - low), 0.0, 1.0)
+    return np.clip((np.arange(count) - low) / (high - low), 0.0, 1.0)
 
 
 def factor_of(scaling: RopeScaling | None, explicit: float | None) -> float:
