@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from equivalence.case import MEMORIES, VALUES
+from equivalence.case import MEMORIES, VALUES, AttentionCase
 from equivalence.dtypes import DTYPES
 from equivalence.masks import AXES, FORMS
 
@@ -23,6 +23,7 @@ class Domain:
     ``--like`` does. ``long_context`` allows kv_len up to 4,096 now and then. ``kv_lens`` and
     ``q_lens`` name the only lengths that a target takes; ``square``: only q_len == kv_len;
     ``longer_queries``: q_len > kv_len too. ``pinned``: no other size may be tried at all.
+    ``needs_causal``: options, as fields of a case, that are taken only where it is causal.
     ``zero_scale``: a given scale of 0, which makes every visible key count alike;
     ``negative_scale``: one below 0.
     """
@@ -43,7 +44,7 @@ class Domain:
     mask_axes: tuple[str, ...] = AXES
     mask_and_causal: bool = False
     windows: tuple[str, ...] = ()
-    window_needs_causal: bool = False
+    needs_causal: tuple[str, ...] = ()
     longer_queries: bool = True
     square: bool = False
     scale: bool = True
@@ -64,6 +65,20 @@ class Domain:
     def but(self, **changes: Any) -> Domain:
         """The same domain with some limits changed."""
         return replace(self, **changes)
+
+
+def uses(case: AttentionCase, option: str) -> bool:
+    """Whether ``case`` has the option whose field is called so."""
+    given = getattr(case, option)
+    return given is not None and given is not False
+
+
+def in_order(case: AttentionCase, domain: Domain) -> AttentionCase:
+    """``case``, and causal where one of its options is taken only so."""
+    bare = case.causal is None and domain.causal[-1] is not None
+    if bare and any(uses(case, name) for name in domain.needs_causal):
+        return case.but(causal=domain.causal[-1])
+    return case
 
 
 def without_fault(domain: Domain, diagnosis: str) -> Domain | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from equivalence.bounds import Allowance
 from equivalence.compare import compare
-from equivalence.domain import Domain
+from equivalence.domain import Domain, in_order
 from equivalence.dtypes import DTYPES
 from equivalence.engine import Progress, Request
 from equivalence.kinds import kind_named
@@ -279,7 +279,7 @@ def takes(domain: Domain, case: Any) -> bool:
             mask is None or (mask.form in domain.masks and mask.axes in domain.mask_axes),
             mask is None or case.causal is None or domain.mask_and_causal,
             case.window is None or band in domain.windows,
-            case.window is None or case.causal is not None or not domain.window_needs_causal,
+            in_order(case, domain) == case,
             domain.scale or case.scale is None,
             domain.softcap or case.softcap is None,
             domain.sinks or not case.sinks,

@@ -115,7 +115,7 @@ def try_features(target: Target, *, dtypes: Iterable[str] | None = None) -> Tria
     else:
         changes |= declared.sizes.limits()
     changes |= _masking(bench, base, always_causal)
-    changes |= _plain_options(bench, base)
+    changes |= _plain_options(bench, base, changes["causal"][-1])
     wide = _wide(bench, base)
     memories = {m: wide.but(memory=m) for m in MEMORIES[1:]}
     changes["memories"] = ("contiguous", *bench.accepted("memory", memories))
@@ -252,18 +252,6 @@ def _masking(bench: _Bench, base: AttentionCase, always_causal: bool) -> dict[st
             axes = bench.accepted("mask per axes", cases)
     changes["masks"], changes["mask_axes"] = (forms if axes else ()), axes
     changes["mask_and_causal"] = bool(declared.mask_and_causal) and bool(forms)
-    windows, needs_causal = [], False
-    for option, kind, window in (("window", "int", 2), ("window_size", "pair", (1, 0))):
-        if not _offered(bench, option):
-            continue
-        if None in changes["causal"] and bench.works(base.but(window=window)):
-            windows.append(kind)
-        elif corner in changes["causal"] and bench.works(
-            base.but(window=window, causal=corner), option
-        ):
-            windows.append(kind)
-            needs_causal = True
-    changes["windows"], changes["window_needs_causal"] = tuple(windows), needs_causal
     return changes
 
 
@@ -275,8 +263,10 @@ def _offered(bench: _Bench, option: str) -> bool:
     return False
 
 
-def _plain_options(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
+def _plain_options(bench: _Bench, base: AttentionCase, causal: str | None) -> dict[str, Any]:
+    """Which further options are taken, alone or together with ``causal``."""
     lengths = (max(1, base.kv_len - 1),) * base.batch_size
+    windows: dict[str, Any] = {"int": ("window", 2), "pair": ("window_size", (1, 0))}
     candidates = {
         "scale": ("scale", base.but(scale=0.5)),
         "softcap": ("softcap", base.but(softcap=5.0)),
@@ -284,10 +274,30 @@ def _plain_options(bench: _Bench, base: AttentionCase) -> dict[str, Any]:
         "alibi_slopes": ("alibi", base.but(alibi=True)),
         "kv_lengths": ("kv_lengths", base.but(kv_lengths=lengths)),
     }
-    taken = {
-        field_name: _offered(bench, option) and bench.works(case, option)
+    needs_causal: set[str] = set()
+
+    def takes(option: str, field_name: str, case: AttentionCase) -> bool:
+        if not _offered(bench, option):
+            return False
+        if bench.works(case, option):
+            return True
+        if causal is None or case.causal is not None or not bench.works(case.but(causal=causal)):
+            return False
+        reason = bench.trials.not_exercised.pop(option)
+        bench.trials.not_exercised[f"{option} without causal"] = reason
+        needs_causal.add(field_name)
+        return True
+
+    taken: dict[str, Any] = {
+        field_name: takes(option, field_name, case)
         for option, (field_name, case) in candidates.items()
     }
+    taken["windows"] = tuple(
+        kind
+        for kind, (option, window) in windows.items()
+        if takes(option, "window", base.but(window=window))
+    )
+    taken["needs_causal"] = tuple(sorted(needs_causal))
     # Where scores are hidden before they are scaled, -inf * 0 is NaN: asked where nothing is.
     hides = base.causal is not None and (base.q_len > 1 or base.causal != "lower_right")
     for field_name, number in (("zero_scale", 0.0), ("negative_scale", -0.5)):

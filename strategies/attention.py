@@ -75,8 +75,11 @@ def _case(pick: Random, domain: Domain) -> AttentionCase:
             fields["causal"] = None
         else:
             extras.discard("mask")
-    if fields["causal"] is None and domain.window_needs_causal:
-        extras.discard("window")
+    if fields["causal"] is None and (needy := extras & set(domain.needs_causal)):
+        if domain.causal[-1] is None or ("mask" in extras and not domain.mask_and_causal):
+            extras -= needy
+        else:
+            fields["causal"] = domain.causal[-1]
     num_kv_heads, group_size, head_dim = _heads(pick, domain)
     real = head_dim is not None
     batch_size = domain.batch_size[0] if real else pick.choice(_batch_sizes(domain, num_kv_heads))

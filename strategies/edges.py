@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from equivalence.case import UNSEEDED, AttentionCase
-from equivalence.domain import REAL_HEAD_DIMS, Domain
+from equivalence.domain import REAL_HEAD_DIMS, Domain, in_order
 from equivalence.masks import Mask
 
 # Of the last queries of 130 keys, some window of two starts at a multiple of each tile.
@@ -30,19 +30,21 @@ LARGE_PRODUCT: Final = (("query", 0, 0, 300.0), ("key", 0, 0, 300.0))
 
 def attention_edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
     """Cases inside ``domain``, as far as it admits such lengths and options."""
+    return (in_order(case, domain) for case in _edges(domain, seed))
+
+
+def _edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
     plain = _plain(domain, seed)
     for window in domain.windows:
         two: int | tuple[int, int] = 2 if window == "int" else (1, 0)
         half: int | tuple[int, int] = (
             HALF_WINDOW if window == "int" else (HALF_WINDOW - 1, HALF_WINDOW)
         )
-        causal = domain.causal[-1] if domain.window_needs_causal else domain.causal[0]
-        windowed = plain.but(causal=causal)
-        yield _long(windowed, domain, QUERIES, KEYS).but(window=two)
-        yield _long(windowed, domain, 1, KEYS).but(window=two)
-        yield _long(windowed, domain, 1, ONE_BEYOND).but(window=half)
+        yield _long(plain, domain, QUERIES, KEYS).but(window=two)
+        yield _long(plain, domain, 1, KEYS).but(window=two)
+        yield _long(plain, domain, 1, ONE_BEYOND).but(window=half)
         if window == "pair":  # 0 hides every earlier key, and -1 no later one
-            yield _long(windowed, domain, 5, 27).but(window=(0, -1))
+            yield _long(plain, domain, 5, 27).but(window=(0, -1))
     if domain.causal[-1] is not None:
         yield _long(plain.but(causal=domain.causal[-1]), domain, QUERIES, ONE_BEYOND)
     yield from _whole_prefill(plain, domain)

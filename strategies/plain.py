@@ -69,7 +69,7 @@ def attention_allows(domain: Domain, row: Mapping[str, Any]) -> bool:
         return False
     # A target that is always causal has one level of causal, which is then no factor.
     bare = "causal" in row and causal is None
-    return not (row.get("window") and bare and domain.window_needs_causal)
+    return not (bare and any(row.get(name) for name in domain.needs_causal))
 
 
 def plain_attention(domain: Domain, rng: np.random.Generator) -> AttentionCase:

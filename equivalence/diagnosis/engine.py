@@ -74,7 +74,18 @@ def diagnose(
             named = judged(seen, right=right) if shown else None
         return named or _perhaps_inherited(found, target, case, trouble)
     with np.errstate(all="ignore"):  # what a mistake makes of the numbers may well be NaN
+        if trouble.kind != "non-finite":
+            case = _sharper(target, case)
         return _investigated(target, domain, case, trouble, probe)
+
+
+def _sharper(target: Target, case: AttentionCase) -> AttentionCase:
+    """The case in float32 if it is wrong there too: no rounding to 16 bits hides what it is."""
+    if case.dtype not in ("float16", "bfloat16"):
+        return case
+    other = case.but(dtype="float32")
+    sight = look(target, other) if target.supports(other) is True else None
+    return other if sight is not None and sight.wrong.any() else case
 
 
 def _same_shape(one: AttentionCase, other: AttentionCase) -> bool:
@@ -118,19 +129,20 @@ def _investigated(
     )
     if verdict is not None:
         return verdict
+    rounds = trouble.kind != "future-keys"  # which no rounding lets in
     return (
         judged(seen, right=right, elsewhere=lambda: _elsewhere(target, case, domain))
         or fitted_factor(seen)
-        or merged_by_lse(seen)
-        or loose_precision(seen, strict=True)
+        or (merged_by_lse(seen) if rounds else None)
+        or (loose_precision(seen, strict=True) if rounds else None)
         or guilty_option(target, seen)
         or _batch_alone(target, seen[0])
         or by_weights(target, seen)
-        or loose_precision(seen)
+        or (loose_precision(seen) if rounds else None)
         or _nothing_but_nan(seen, right)
         or _by_card(probe, case)
         or by_length(target, seen[0])
-        or loose_precision(seen, strict=True, vacuous=True)
+        or (loose_precision(seen, strict=True, vacuous=True) if rounds else None)
         or _fallback(trouble, case, seen[0])
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from equivalence.case import AttentionCase
 from equivalence.compare import compare
-from equivalence.domain import Domain
+from equivalence.domain import Domain, in_order, uses
 from equivalence.inputs import AttentionInputs
 from equivalence.laws.alike import as_contiguous, refuses, untouched
 from equivalence.laws.law import law
@@ -91,7 +91,7 @@ def options_of(domain: Domain) -> list[str]:
     offered = {
         "mask": bool(domain.masks),
         "causal": None in domain.causal and len(domain.causal) > 1,
-        "window": bool(domain.windows) and not domain.window_needs_causal,
+        "window": bool(domain.windows),
         "scale": domain.scale,
         "softcap": domain.softcap,
         "sinks": domain.sinks,
@@ -149,21 +149,18 @@ def _one_option(case: AttentionCase, domain: Domain) -> AttentionCase | None:
             changes["kv_lengths"] = (max(1, kv_len // 2),) * case.batch_size
         case _:  # "sinks" or "alibi"
             changes[option] = True
-    return case.but(**changes)
+    return in_order(case.but(**changes), domain)
 
 
 def option_alone(case: AttentionCase, domain: Domain) -> str | None:
     """The one option that the case uses, or None where it uses none or several.
 
-    Causality counts only where the target can be called without it.
+    Causality counts only where the target can be called without it, and the option too.
     """
-    used = [
-        name
-        for name in OPTIONS
-        if getattr(case, name) is not None
-        and getattr(case, name) is not False
-        and (name != "causal" or None in domain.causal)
-    ]
+    used = [name for name in OPTIONS if uses(case, name)]
+    bound = None not in domain.causal or any(name in domain.needs_causal for name in used)
+    if bound and "causal" in used:
+        used.remove("causal")
     return used[0] if len(used) == 1 else None
 
 

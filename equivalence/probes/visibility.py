@@ -147,7 +147,7 @@ def window_rule(asker: Asker, given: int | tuple[int, int]) -> WindowRule:
     asker.need(kind in asker.domain.windows, f"the target takes no {kind} window")
     shape = asker.shape(q_len=9, kv_len=12, head_dim=12)
     options: dict[str, Any] = {"window": given}
-    if asker.domain.window_needs_causal:
+    if "window" in asker.domain.needs_causal:
         options["causal"] = next(c for c in asker.domain.causal if c is not None)
     options["band"] = (given - 1, 0) if isinstance(given, int) else given
     found = _seen(even_weights(asker, shape, **options)[0, 0])

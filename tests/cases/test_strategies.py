@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from equivalence.case import VALUES, AttentionCase
-from equivalence.domain import REAL_HEAD_DIMS, Domain
+from equivalence.domain import REAL_HEAD_DIMS, Domain, uses
 from equivalence.dtypes import DTYPES
 from equivalence.masks import AXES, FORMS, PATTERNS, Mask
 from equivalence.search import explore, polish
@@ -139,7 +139,8 @@ domains = st.builds(
     head_dims=st.none() | some((1, 8, 64, 128)), value_head_dim_differs=st.booleans(),
     causal=some((None, "lower_right", "upper_left")), masks=some(FORMS, 0), mask_axes=some(AXES),
     mask_and_causal=st.booleans(), windows=some(("int", "pair"), 0),
-    window_needs_causal=st.booleans(), longer_queries=st.booleans(), scale=st.booleans(),
+    needs_causal=some(("window", "softcap", "alibi", "sinks", "kv_lengths"), 0),
+    longer_queries=st.booleans(), scale=st.booleans(),
     softcap=st.booleans(), sinks=st.booleans(), alibi=st.booleans(), kv_lengths=st.booleans(),
     values=some(VALUES), memories=some(("contiguous", "bshd", "sliced")), real_models=st.booleans(),
     empty_rows=st.booleans(),
@@ -176,11 +177,11 @@ def inside(case, domain):
             yield name
     if case.value_head_dim is not None and not domain.value_head_dim_differs:
         yield "value_head_dim"
-    if case.window is not None:
-        if ("int" if isinstance(case.window, int) else "pair") not in domain.windows:
-            yield "window"
-        if domain.window_needs_causal and case.causal is None:
-            yield "window without causal"
+    windows = ["int" if isinstance(case.window, int) else "pair"] if case.window is not None else []
+    if not set(windows) <= set(domain.windows):
+        yield "window"
+    if case.causal is None:
+        yield from (f"bare {name}" for name in domain.needs_causal if uses(case, name))
     if case.mask is not None:
         if case.mask.form not in domain.masks or case.mask.axes not in domain.mask_axes:
             yield "mask"

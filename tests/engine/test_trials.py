@@ -195,3 +195,43 @@ def test_a_kernel_that_wants_numpy_is_told_how() -> None:
     assert "--arrays numpy" in str(trouble)
     told = LocalTarget.of(for_numpy, name="for_numpy", facts={"arrays": "numpy"})
     assert "--arrays numpy" not in str(check_target(told, Request(examples=1)).trouble)
+
+
+def with_slopes(query, key, value, *, causal=False, alibi_slopes=None, sign=-1.0):
+    """ALiBi is served by the causal kernel alone, as many servers do."""
+    if alibi_slopes is not None and not causal:
+        raise NotImplementedError("alibi_slopes need causal=True")
+    group, uneven = divmod(query.shape[1], key.shape[1])
+    if uneven:
+        raise NotImplementedError("heads")
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    distance = torch.arange(query.shape[2])[:, None] - torch.arange(key.shape[2])
+    distance = distance + key.shape[2] - query.shape[2]
+    if alibi_slopes is not None:
+        scores = scores + sign * alibi_slopes[:, None, None] * distance.abs()
+    if causal:
+        scores = scores.masked_fill(distance < 0, -torch.inf)
+    return scores.softmax(-1).nan_to_num(0.0).to(query.dtype) @ value
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_an_option_that_needs_causal_is_tried_with_it(sign):
+    def kernel(query, key, value, *, causal=False, alibi_slopes=None):
+        return with_slopes(query, key, value, causal=causal, alibi_slopes=alibi_slopes, sign=sign)
+
+    target = LocalTarget.of(kernel, name="kernel")
+    trials = kind_named("attention").trials(target, ("float32",))
+    assert trials.domain.alibi
+    assert trials.domain.needs_causal == ("alibi",)
+    assert "alibi_slopes" not in trials.not_exercised
+    assert "need causal=True" in trials.not_exercised["alibi_slopes without causal"]
+    request = Request(
+        examples=30, dtypes=("float32",), laws=("agrees-with-float64", "options-are-not-ignored")
+    )
+    result = check_target(target, request)
+    assert [f.diagnosis.text for f in result.failures] == ["ALiBi is added with the wrong sign"] * (
+        sign > 0
+    )
+    alone = next(law for law in result.laws if law.law == "options-are-not-ignored")
+    assert alone.examples - alone.vacuous > 5

@@ -27,7 +27,7 @@ WIDE = Domain(
 DOMAINS = (
     WIDE,
     WIDE.but(mask_and_causal=True),
-    WIDE.but(window_needs_causal=True, mask_and_causal=True),
+    WIDE.but(needs_causal=("window", "softcap"), mask_and_causal=True),
     WIDE.but(causal=("lower_right",), masks=()),
     WIDE.but(longer_queries=False),
     Domain(square=True, kv_lens=(1, 16), masks=()),
