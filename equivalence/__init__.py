@@ -84,12 +84,14 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
+if not TYPE_CHECKING:  # which knows the names from above, and shall refuse all others
 
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'equivalence' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            from importlib import import_module
+
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'equivalence' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

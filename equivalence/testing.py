@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from equivalence.calling import timed
 from equivalence.kinds import kind_named
 from equivalence.law_search import LawSearch
 from equivalence.laws import Law, all_laws, law_named
@@ -88,7 +89,8 @@ def conformance(
         asked = replace(asked, timings=bool(pytestconfig.getoption(TIMINGS, False)))
         far = profile is not None and profile.long_context
         domain = trials.domain.but(dtypes=(dtype,), long_context=far)
-        search = LawSearch(subject, domain, [law_named(law)], asked)
+        measured = timed(subject) if asked.timings else subject
+        search = LawSearch(measured, domain, [law_named(law)], asked)
         search.explore(None)
         failures: list[Failure] = []
         search.shrink_failures(failures)

@@ -9,7 +9,7 @@ from equivalence.engine import Request, check_target
 from equivalence.registry import entries
 
 torch.set_num_threads(1)
-SEEDS = (0, 1, 2)  # one search of so few examples may well keep to short ones
+SEEDS = (0, 1, 2, 3, 4)  # what is drawn goes by what is imported, and few may well be short
 # target, its law, and the least median of tokens, of which a window keeps fewer
 DRAWN = [
     pytest.param("varlen.padded", "packed-agrees-with-float64", 20, marks=pytest.mark.slow),
@@ -33,4 +33,4 @@ def test_cases_are_long_and_few_of_them_are_vacuous(name, law, reach):
         vacuous += result.laws[0].vacuous
     assert median(lengths) >= reach
     assert vacuous <= 0.06 * (judged + vacuous)
-    assert judged >= 60
+    assert judged >= 100
