@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from equivalence.bounds import Weights, lse_roundings, score_error, weights_of
+from equivalence.bounds import LSE_STEPS, Weights, lse_roundings, score_error, weights_of
 from equivalence.dtypes import Array, format_of
 from equivalence.inputs import AttentionInputs
 from equivalence.mixture import (
@@ -204,6 +204,11 @@ class _Roundings:
         stores = bool(profile.score_roundings or profile.probability_roundings)
         count = profile.score_roundings + profile.probability_roundings + 2 if stores else 0
         eta = format_of(profile.store or inputs.dtype).half_subnormal if stores else 0.0
+        lse = lse_roundings(inputs, exact, profile)
+        if (
+            inputs.sinks is not None
+        ):  # it counts too: |lse| <= max(|lse of the keys|, |sink|) + log 2
+            lse = lse + gamma(LSE_STEPS, u_a) * np.abs(inputs.sinks)[None, :, None]
         return cls(
             u=u,
             u_a=u_a,
@@ -211,7 +216,7 @@ class _Roundings:
             tau=profile.flush(inputs.dtype),
             count=count,
             step=float(joined(compound(count, u), gamma(6, u_a))),
-            lse=np.expm1(np.minimum(lse_roundings(inputs, exact, profile), 50.0))[..., None],
+            lse=np.expm1(np.minimum(lse, 50.0))[..., None],
         )
 
 

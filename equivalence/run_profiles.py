@@ -40,6 +40,12 @@ class RunProfile:
             return given
         return secrets.randbelow(2**31) if self.fresh else 0
 
+    def hunt_within(self, seconds: float | None) -> float | None:
+        """How long to hunt: no longer than the seconds that were given, if any."""
+        if self.hunt is None or seconds is None:
+            return self.hunt
+        return min(self.hunt, seconds)
+
     def item_examples(self, examples: int) -> int:
         """The examples of a conformance test that asks for ``examples``."""
         return max(1, round(examples * self.item_share))

@@ -97,8 +97,8 @@ def check(
     chosen = run_profile(profile, "--profile")
     if chosen is not None:
         examples = chosen.examples if examples is None else examples
+        hunt = chosen.hunt_within(seconds) if hunt is None else hunt
         seconds = chosen.seconds if seconds is None else seconds
-        hunt = chosen.hunt if hunt is None else hunt
         if database is None and chosen.database is not None:
             database = Path(chosen.database)
     seed = (seed or 0) if chosen is None else chosen.seed(seed)

@@ -23,12 +23,7 @@ from equivalence.subject import Subject
 from equivalence.verdict import INAPPLICABLE, Trouble, Verdict, broken
 
 
-def _differentiable(case: AttentionCase, domain: Domain) -> AttentionCase | None:
-    """Sinks have gradients of their own, which no target returns here."""
-    return case.but(sinks=False) if case.sinks else case
-
-
-@law("gradients-agree", adapt=_differentiable)
+@law("gradients-agree")
 def gradients_agree(case: AttentionCase, subject: Subject) -> Verdict:
     """The gradients of query, key and value are within their bound of the float64 ones."""
     inputs = subject.inputs(case)
@@ -40,8 +35,7 @@ def gradients_agree(case: AttentionCase, subject: Subject) -> Verdict:
 
 
 def _grouped(case: AttentionCase, domain: Domain) -> AttentionCase | None:
-    found = _differentiable(case, domain)
-    return found if found is not None and found.group_size >= 2 else None
+    return case if case.group_size >= 2 else None
 
 
 @law("group-gradients-sum", adapt=_grouped)

@@ -71,7 +71,7 @@ def test_autograd_is_within_the_bound(name, dtype):
     target = next(backend for backend in OURS if backend.name == name).load()
     profile, checks = profile_for(dtype, target.declaration.profile), 0
     for seed in range(24):
-        case = plain_case(seed, dtype).but(sinks=False, memory="contiguous")
+        case = plain_case(seed, dtype).but(memory="contiguous")
         if refusal(target, case) is not None:
             continue
         inputs = attention_inputs(case)

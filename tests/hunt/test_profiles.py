@@ -90,3 +90,11 @@ def test_profiles_of_conformance(folder: Path, profile: str) -> None:
     assert "2 passed" in finished.stdout, finished.stdout
     seed = (folder / "j.xml").read_text().split('name="equivalence.seed" value="')[1]
     assert seed.startswith('0"') == (profile == "dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "hunt"),
+    [("nightly", None, 3_600.0), ("nightly", 20.0, 20.0), ("ci", 20.0, None), ("dev", None, None)],
+)
+def test_a_hunt_is_no_longer_than_the_seconds_given(name, seconds, hunt):
+    assert RUN_PROFILES[name].hunt_within(seconds) == hunt
