@@ -23,9 +23,19 @@ def rotary_edges(domain: RotaryDomain, seed: int) -> Iterator[RotaryCase]:
         if sizes[0] <= length <= sizes[1] and length > 1:
             start = min(FIRST, _room(domain, length))
             yield plain.but(seq_len=length, start=start, **{axis: length})
+    yield from _large(plain, domain)
     if domain.theta:
         for theta in THETAS:
             yield plain.but(theta=theta, start=min(1_000, _room(domain, plain.seq_len)))
+
+
+def _large(plain: RotaryCase, domain: RotaryDomain) -> Iterator[RotaryCase]:
+    """More heads, and more tokens, than any drawn case has: beyond the first of each tile."""
+    tokens = min(domain.most_tokens, domain.furthest + 1)
+    if domain.num_heads[1] > 1:
+        yield plain.but(num_heads=domain.most_heads, start=min(FIRST, _room(domain, plain.seq_len)))
+    if domain.seq_len[1] > 1:
+        yield plain.but(seq_len=tokens)
 
 
 def _room(domain: RotaryDomain, length: int) -> int:

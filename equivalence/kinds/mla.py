@@ -12,6 +12,7 @@ from equivalence.latent.subject import MlaSubject
 from equivalence.latent.trials import try_features
 from equivalence.results import Shares
 from equivalence.strategies.mla import mla_cases
+from equivalence.strategies.mla_edges import mla_edges
 
 REAL_HEAD_DIM: Final = 64
 
@@ -31,4 +32,5 @@ KIND: Final = Kind(
     strategy=mla_cases,
     count=_count,
     diagnose=diagnose,
+    edges=mla_edges,
 )

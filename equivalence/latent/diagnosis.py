@@ -21,7 +21,7 @@ from equivalence.latent.domain import MlaDomain
 from equivalence.latent.ignored import scale_is_ignored
 from equivalence.latent.inputs import LatentInputs
 from equivalence.latent.mistakes import Mistake, evaluated, positions, projections, scales
-from equivalence.latent.mistakes_layout import rotary_parts, value_addresses
+from equivalence.latent.mistakes_layout import fused_parts, rotary_parts, value_addresses
 from equivalence.latent.mistakes_operands import operands
 from equivalence.latent.reference import per_head
 from equivalence.latent.subject import MlaSubject
@@ -146,20 +146,23 @@ def _sights(domain: MlaDomain, case: MlaCase) -> Iterator[MlaCase]:
     In float32 where the target takes it: there, bounds are small and mistakes far apart.
     """
     yield case
+    heads = max(min(3, domain.num_heads[1]), case.num_heads)
     plain = MlaCase(values="normal", weights="realistic", magnitude=2.0, seed=1)
     for dtype in dict.fromkeys(("float32", case.dtype)):
         for number, sizes in enumerate(((4, 3, 8, 4), (4, 4, 4, 4), (2, 3, 5, 4))):
             if domain.only_sizes is not None and sizes not in domain.only_sizes:
                 sizes = domain.only_sizes[number % len(domain.only_sizes)]
             asked = sized(plain.but(dtype=dtype, seed=number), sizes)
-            for q_len, kv_len in ((1, 13), (3, 9), (4, 4)):
+            for q_len, kv_len in (
+                ((1, 13), (3, 9), (4, 4)) if number else ((1, 131), (3, 9), (4, 4))
+            ):
                 if domain.q_lens is not None:
                     q_len = min(domain.q_lens, key=lambda n, q=q_len: abs(n - q))  # type: ignore[misc]
                 if domain.kv_lens is not None:
                     kv_len = min(domain.kv_lens, key=lambda n, k=kv_len: abs(n - k))  # type: ignore[misc]
                 yield asked.but(
                     batch_size=min(2, domain.batch_size[1]),
-                    num_heads=min(3, domain.num_heads[1]),
+                    num_heads=heads if number < 2 else max(heads, min(4, domain.num_heads[1])),
                     q_len=q_len,
                     kv_len=kv_len,
                 )
@@ -170,6 +173,7 @@ def _mistakes() -> Iterator[Mistake]:
     yield from scales()
     yield from projections()
     yield from rotary_parts()
+    yield from fused_parts()
     yield from value_addresses()
     yield from positions()
     yield from operands()
@@ -331,7 +335,7 @@ def _empty_slices(answers: list[_Answer], wrong: list[_Answer]) -> Diagnosis | N
         if answer.off(answer.expected * kept[..., None]) > SLACK:
             return None
         counts |= {int(n) for n in np.unique(number)}
-    if not counts - {0}:
+    if not counts - {0} or len(wrong) < 2:  # one number fits many a single answer
         return None
     return Diagnosis(
         kind="lse-merge",

@@ -25,7 +25,8 @@ class MlaDomain:
     Ranges are inclusive pairs. sizes: (head_dim, value_head_dim, latent_dim, rope_dim) of models
     that may be drawn; only_sizes: the only ones, where a target takes no others. head_layouts:
     (num_kv_heads, group_size, head_dim) triples, as ``--like`` gives them. kv_lens and q_lens name
-    the only lengths that a target takes. long_context allows kv_len up to 4,096 now and then.
+    the only lengths that a target takes. most_heads, most_tokens: how far the few cases go that are
+    asked for on purpose. long_context allows kv_len up to 4,096 now and then.
     """
 
     dtypes: tuple[str, ...] = DTYPES
@@ -40,6 +41,8 @@ class MlaDomain:
     head_layouts: tuple[tuple[int, int, int], ...] | None = None
     q_len: tuple[int, int] = (1, 8)
     kv_len: tuple[int, int] = (1, 48)
+    most_heads: int = 17
+    most_tokens: int = 600
     q_lens: tuple[int, ...] | None = None
     kv_lens: tuple[int, ...] | None = None
     longer_queries: bool = True

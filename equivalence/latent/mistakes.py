@@ -39,18 +39,21 @@ def evaluated(
     keys: Array | None = None,
     values: Array | None = None,
     visible: Array | None = None,
+    dots: Array | None = None,
 ) -> Array:
     """Latent attention in float64 with some pieces replaced: ``[B, H, Sq, e]``.
 
-    keys ``[B, H, S, d]`` and values ``[B, H, S, e]`` of every head, key_rotary ``[B, H, S, dR]``.
+    dots ``[B, H, Sq, S]``: all products of queries and keys. keys ``[B, H, S, d]`` and values
+    ``[B, H, S, e]`` of every head, key_rotary ``[B, H, S, dR]``.
     """
     keys = per_head(inputs.latent, inputs.w_uk) if keys is None else keys
     values = per_head(inputs.latent, inputs.w_uv) if values is None else values
     shared = inputs.key_rotary[:, None] if key_rotary is None else key_rotary
     turned = inputs.query_rotary if query_rotary is None else query_rotary
     seen = inputs.visible if visible is None else visible
-    dots = content_factor * (inputs.query_content @ keys.swapaxes(-1, -2))
-    dots = dots + rotary_factor * (turned @ shared.swapaxes(-1, -2))
+    if dots is None:
+        dots = content_factor * (inputs.query_content @ keys.swapaxes(-1, -2))
+        dots = dots + rotary_factor * (turned @ shared.swapaxes(-1, -2))
     scores = np.where(seen, (inputs.scale_value if scale is None else scale) * dots, -np.inf)
     top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
@@ -120,6 +123,10 @@ def projections() -> Iterator[Mistake]:
             source(lambda w: np.broadcast_to(w[:1], w.shape)),
         )
         yield of(f"{name} of the heads in reverse is used", source(lambda w: w[::-1]))
+        yield of(
+            f"{name} of the first half of the heads is used for the second half too",
+            source(lambda w: w if len(w) % 2 else np.concatenate([w[: len(w) // 2]] * 2)),
+        )
     yield of("the latent itself serves as value, without W_UV", _latent_as_value)
     yield of("the latent itself serves as key, without W_UK", _latent_as_key)
     yield of(

@@ -63,6 +63,71 @@ def rotary_parts() -> Iterator[Mistake]:
     yield of("rotary-layout", "only the first half of the rotary channels is used", _half_used)
 
 
+def fused_parts() -> Iterator[Mistake]:
+    """Mistakes in how two parts lie side by side: content and rotary, keys and values."""
+    for text, query_first in (
+        ("the query has its rotary part first, the key its content part", True),
+        ("the key has its rotary part first, the query its content part", False),
+    ):
+        for where, form in (("to latents", _absorbed_parts), ("by head", _expanded_parts)):
+
+            def crossed(
+                inputs: LatentInputs, query_first: bool = query_first, form: Any = form
+            ) -> Array:
+                query, key, rotary_key = form(inputs)
+                rotary = np.broadcast_to(
+                    rotary_key[:, None], (*key.shape[:3], rotary_key.shape[-1])
+                )
+                sides = [(inputs.query_rotary, query), (rotary, key)]
+                first, second = sides if query_first else reversed(sides)
+                ours = np.concatenate(first, axis=-1)
+                theirs = np.concatenate(second[::-1], axis=-1)
+                dots = ours @ theirs.swapaxes(-1, -2)
+                return evaluated(inputs, dots=dots if query_first else dots.swapaxes(-1, -2))
+
+            yield Mistake(
+                kind="mla-absorption", text=f"in attention {where}, {text}", predict=crossed
+            )
+    for text, split in (
+        ("W_UK and W_UV are taken from their fused weight as all keys and then all values, "
+         "expected head by head", _split_by_half),
+        ("W_UK and W_UV are taken from their fused weight head by head, expected all keys and then "
+         "all values", _split_by_head),
+    ):  # fmt: skip
+        yield Mistake(
+            kind="mla-absorption",
+            text=text,
+            predict=lambda inputs, split=split: evaluated(split(inputs)),  # type: ignore[misc]
+        )
+
+
+def _absorbed_parts(inputs: LatentInputs) -> tuple[Array, Array, Array]:
+    """Query ``[B, H, Sq, c]``, key ``[B, 1, S, c]`` and the rotary key of attention to latents."""
+    query = np.einsum("bhqd,hdc->bhqc", inputs.query_content, inputs.w_uk)
+    return query, inputs.latent[:, None], inputs.key_rotary
+
+
+def _expanded_parts(inputs: LatentInputs) -> tuple[Array, Array, Array]:
+    """Query ``[B, H, Sq, d]``, key ``[B, H, S, d]`` and the rotary key of attention by head."""
+    return inputs.query_content, per_head(inputs.latent, inputs.w_uk), inputs.key_rotary
+
+
+def _split_by_half(inputs: LatentInputs) -> LatentInputs:
+    heads, rows, latent = inputs.w_uk.shape
+    fused = np.concatenate([inputs.w_uk, inputs.w_uv], axis=1).reshape(-1, latent)
+    return inputs.but(
+        w_uk=fused[: heads * rows].reshape(inputs.w_uk.shape),
+        w_uv=fused[heads * rows :].reshape(inputs.w_uv.shape),
+    )
+
+
+def _split_by_head(inputs: LatentInputs) -> LatentInputs:
+    heads, rows, latent = inputs.w_uk.shape
+    fused = [w.reshape(-1, latent) for w in (inputs.w_uk, inputs.w_uv)]
+    by_head = np.concatenate(fused).reshape(heads, -1, latent)
+    return inputs.but(w_uk=by_head[:, :rows], w_uv=by_head[:, rows:])
+
+
 def turned(x: Array, positions: Array) -> Array:
     """Every pair of channels rotated by its position (base 10,000, neighbours paired)."""
     width = x.shape[-1]

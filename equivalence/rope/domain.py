@@ -20,6 +20,7 @@ class RotaryDomain:
 
     Ranges are inclusive pairs. partial: whether rotary_dim may be below head_dim. scalings: the
     types of scaling that are taken. flat, by_row: which ranks of positions are taken.
+    most_heads, most_tokens: how far the few cases go that are asked for on purpose.
     head_layouts: pins head_dim to those of (num_kv_heads, group_size, head_dim) triples, as
     ``--like`` does. long_context changes nothing: every run draws positions up to ``furthest``.
     """
@@ -29,6 +30,8 @@ class RotaryDomain:
     batch_size: tuple[int, int] = (1, 3)
     num_heads: tuple[int, int] = (1, 4)
     seq_len: tuple[int, int] = (1, 12)
+    most_heads: int = 33
+    most_tokens: int = 300
     head_dims: tuple[int, ...] = FUZZ_HEAD_DIMS
     partial: bool = True
     theta: bool = True

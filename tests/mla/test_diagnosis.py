@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from equivalence.calling import LocalTarget
 from equivalence.latent import mistakes, mistakes_layout
@@ -14,6 +15,7 @@ from equivalence.latent.reference import latent_attention
 from equivalence.latent.subject import MlaSubject
 from equivalence.laws import law_named
 from equivalence.results import DIAGNOSES
+from equivalence.strategies.mla_edges import mla_edges
 from equivalence.verdict import Trouble
 from tests.broken import mla_kernels
 
@@ -21,6 +23,7 @@ CASE = MlaCase(
     batch_size=2, num_heads=3, head_dim=4, value_head_dim=3, latent_dim=8, rope_dim=4, q_len=3,
     kv_len=11, dtype="float64", values="normal", weights="realistic", magnitude=2.0,
 )  # fmt: skip
+EVEN = CASE.but(num_heads=4)
 SQUARE = CASE.but(latent_dim=4, value_head_dim=None)
 
 
@@ -29,6 +32,7 @@ def all_mistakes():
         mistakes.scales,
         mistakes.projections,
         mistakes_layout.rotary_parts,
+        mistakes_layout.fused_parts,
         mistakes_layout.value_addresses,
         mistakes.positions,
     ):
@@ -46,7 +50,7 @@ def test_every_mistake_has_a_known_kind_and_changes_the_output():
         assert mistake.kind in DIAGNOSES
         texts.add(mistake.text)
         changed = []
-        for case in (CASE, SQUARE, CASE.but(scale=0.7), CASE.but(kv_len=40)):
+        for case in (CASE, SQUARE, CASE.but(scale=0.7), CASE.but(kv_len=40), EVEN):
             inputs = latent_inputs(case)
             predicted = mistake.predict(inputs)
             if predicted is not None:
@@ -59,7 +63,7 @@ def test_every_mistake_has_a_known_kind_and_changes_the_output():
 def test_no_two_mistakes_give_the_same_numbers():
     cases = [
         CASE.but(scale=0.7), SQUARE, CASE.but(q_len=1, kv_len=5), CASE.but(kv_len=40),
-        CASE.but(rope_dim=8),
+        CASE.but(rope_dim=8), EVEN,
     ]  # fmt: skip
     answers = {}
     for mistake in all_mistakes():
@@ -169,3 +173,63 @@ def test_a_profile_that_does_not_allow_the_failure_is_not_advised():
     near, far = (Trouble(kind="outside-bound", text="", error=e) for e in (1e-3, 1e3))
     assert "profile=bf16_inside" in diagnose(subject, "law", case, near).text
     assert diagnose(subject, "law", case, far).kind == "unknown"
+
+
+def attend(query, key, value, scale):
+    q_len, kv_len = query.shape[2], key.shape[2]
+    seen = torch.ones(q_len, kv_len, dtype=torch.bool).tril(kv_len - q_len)
+    scores = (query @ key.mT * scale).masked_fill(~seen, -torch.inf)
+    return scores.softmax(-1).nan_to_num(0.0) @ value
+
+
+def rotary_first_in_the_query(qc, qr, latent, kr, w_uk, w_uv, *, scale):
+    query, key = torch.cat((qr, qc @ w_uk), -1), torch.cat((latent, kr), -1)[:, None]
+    return attend(query, key, latent[:, None], scale) @ w_uv.mT
+
+
+def split_by_half(qc, qr, latent, kr, w_uk, w_uv, *, scale):
+    heads, rows, width = w_uk.shape
+    fused = torch.cat((w_uk, w_uv), 1).reshape(-1, width)
+    w_uk = fused[: heads * rows].view(heads, rows, width)
+    w_uv = fused[heads * rows :].view(heads, -1, width)
+    query, key = torch.cat((qc @ w_uk, qr), -1), torch.cat((latent, kr), -1)[:, None]
+    return attend(query, key, latent[:, None], scale) @ w_uv.mT
+
+
+def first_half_twice(qc, qr, latent, kr, w_uk, w_uv, *, scale):
+    if len(w_uv) % 2 == 0:
+        w_uv = torch.cat((w_uv[: len(w_uv) // 2],) * 2)
+    query, key = torch.cat((qc @ w_uk, qr), -1), torch.cat((latent, kr), -1)[:, None]
+    return attend(query, key, latent[:, None], scale) @ w_uv.mT
+
+
+def ends_at_512(qc, qr, latent, kr, w_uk, w_uv, *, scale):
+    if latent.shape[1] > 512 and qc.shape[2] == 1:
+        latent, kr = latent[:, :512], kr[:, :512]
+    query, key = torch.cat((qc @ w_uk, qr), -1), torch.cat((latent, kr), -1)[:, None]
+    return attend(query, key, latent[:, None], scale) @ w_uv.mT
+
+
+@pytest.mark.parametrize(
+    ("kernel", "case", "text"),
+    [
+        (rotary_first_in_the_query, MlaCase(kv_len=2, values="one_hot"), "rotary part first"),
+        (split_by_half, MlaCase(num_heads=3), "all keys and then all values"),
+        (first_half_twice, MlaCase(num_heads=2), "W_UV of the first half of the heads"),
+        (ends_at_512, MlaCase(kv_len=513), "last full tile of 512"),
+    ],
+)
+def test_a_kernel_is_told_by_its_numbers(kernel, case, text):
+    target = LocalTarget.of(kernel, name="kernel", facts={"kind": "mla"})
+    subject = MlaSubject(target, MlaDomain())
+    inputs = subject.inputs(case)
+    assert subject.judge(inputs, subject.call(inputs)).status == "broken"
+    trouble = Trouble(kind="outside-bound", text="disagrees with float64 attention")
+    assert text in diagnose(subject, "mla-agrees-with-float64", case, trouble).text
+
+
+def test_many_heads_and_many_tokens_are_asked_for():
+    cases = list(mla_edges(MlaDomain(), 0))
+    assert max(case.num_heads for case in cases) == MlaDomain().most_heads
+    assert max(case.kv_len for case in cases) == MlaDomain().most_tokens
+    assert list(mla_edges(MlaDomain(kv_lens=(8,)), 0)) == []

@@ -22,9 +22,11 @@ def test_edges_stay_in_their_domain(domain: RotaryDomain) -> None:
     for case in rotary_edges(domain, 3):
         assert case.dtype == domain.dtypes[0]
         assert case.pairing in domain.pairings
-        assert domain.num_heads[0] <= case.num_heads <= domain.num_heads[1]
+        heads = domain.most_heads if domain.num_heads[1] > 1 else 1
+        assert domain.num_heads[0] <= case.num_heads <= heads
         assert domain.batch_size[0] <= case.batch_size <= domain.batch_size[1]
-        assert domain.seq_len[0] <= case.seq_len <= domain.seq_len[1]
+        tokens = domain.most_tokens if domain.seq_len[1] > 1 else 1
+        assert domain.seq_len[0] <= case.seq_len <= tokens
         assert domain.head_layouts is not None or case.head_dim in domain.head_dims
         assert case.last_position <= domain.furthest
         assert case.values in domain.values
@@ -36,4 +38,6 @@ def test_positions_fit_along_heads_and_rows_and_bases_go_beyond_a_million() -> N
     cases = list(rotary_edges(WIDE, 0))
     assert [c for c in cases if c.seq_len == c.num_heads > 1 and c.start]
     assert [c for c in cases if c.seq_len == c.batch_size > 1 and c.start]
+    assert max(c.num_heads for c in cases) == WIDE.most_heads
+    assert max(c.seq_len for c in cases) == WIDE.most_tokens
     assert {c.theta for c in cases if c.theta > 1e6} == {5_000_000.0, 10_000_000.0}
