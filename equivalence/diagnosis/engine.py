@@ -83,8 +83,12 @@ def _sharper(target: Target, case: AttentionCase) -> AttentionCase:
     """The case in float32 if it is wrong there too: no rounding to 16 bits hides what it is."""
     if case.dtype not in ("float16", "bfloat16"):
         return case
-    other = case.but(dtype="float32")
-    sight = look(target, other) if target.supports(other) is True else None
+    other, declared = case.but(dtype="float32"), target.declaration.dtypes
+    if (declared and "float32" not in declared) or target.supports(other) is not True:
+        return case
+    if target.call(attention_inputs(other)).dtype != "float32":
+        return case
+    sight = look(target, other)
     return other if sight is not None and sight.wrong.any() else case
 
 

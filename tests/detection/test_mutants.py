@@ -70,7 +70,8 @@ def test_the_kernel_that_is_judged_is_that_of_the_changed_module():
 def test_a_survivor_that_raises_says_what_it_refuses():
     mutant = named("torch_repeat_kv", "key.shape[2]", "key.shape[3]")
     # As many keys are hidden as there are channels: most shapes no longer fit together.
-    assert verdict_on(mutant, 0, (QUICKEST,)) == (None, ["causal", "kv_lengths"])
+    refused = ["causal", "kv_lengths", "window", "window_size"]
+    assert verdict_on(mutant, 0, (QUICKEST,)) == (None, refused)
     row = {"name": "m: a -> b", "number": 0, "module": "m", "line": 3, "killed": None}
     text = "\n".join(mutant_lines({"rows": [row | {"refused": ["softcap"]}]}, []))
     assert "raises, which a check lists as not exercised: softcap" in text
