@@ -27,7 +27,8 @@ class LocalTarget:
     """A callable under test in this process.
 
     timed: read the CPU clock of the thread around each call, for ``Outcome.seconds``; a virtual
-    machine may take a tenth of a millisecond for each reading.
+    machine may take a tenth of a millisecond for each reading. last: the array that the last call
+    returned, where it lies, and its bytes.
     """
 
     name: str
@@ -35,6 +36,7 @@ class LocalTarget:
     declaration: Declaration = field(default_factory=Declaration)
     options: Mapping[str, str] = field(default_factory=dict)
     timed: bool = False
+    last: list[tuple[Array, bytes]] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -125,8 +127,15 @@ class LocalTarget:
             lse=None if lse is None else np.asarray(lse[0], np.float64),
             gradients=gradients,
             extra_result=second is not None and not declared.lse,
+            overwrites=self._overwrites(array),
             seconds=seconds,
         )
+
+    def _overwrites(self, array: Array) -> bool:
+        """Whether the call changed what the one before it returned; remembers what it returned."""
+        changed = any(before.tobytes() != held for before, held in self.last)
+        self.last[:] = [(array, array.tobytes())]
+        return changed
 
     @property
     def unknown_parameters(self) -> list[str]:

@@ -22,9 +22,9 @@ class Outcome:
     ``text`` names what did). lse: the second result where one is declared. gradients: of query,
     key and value, where asked for. mutated: operands that the call wrote to. text: why it was
     refused, what was raised, or how the process ended. extra_result: a second result came back
-    that nothing declares. extras: further arrays that a kind of target asks for, by name.
-    seconds: CPU time of the calling thread inside the kernel, without what makes its arrays; None
-    where it was not taken.
+    that nothing declares. overwrites: the call changed what the one before it had returned. extras:
+    further arrays that a kind of target asks for, by name. seconds: CPU time of the calling thread
+    inside the kernel, without what makes its arrays; None where it was not taken.
     """
 
     status: OutcomeStatus
@@ -35,6 +35,7 @@ class Outcome:
     mutated: tuple[str, ...] = ()
     text: str = ""
     extra_result: bool = False
+    overwrites: bool = False
     extras: Mapping[str, Array] = field(default_factory=dict)
     seconds: float | None = field(default=None, compare=False)
 

@@ -65,6 +65,7 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
         self.domain = domain
         # The outcomes that a law looks at, by their id; None while nobody wants their times.
         self.heard: dict[int, Outcome] | None = None
+        self.overwrites = False  # whether any call has changed what the one before it returned
         self._memory: OrderedDict[tuple[str, InputsT], Any] = OrderedDict()
 
     @abstractmethod
@@ -107,6 +108,7 @@ class BaseSubject(ABC, Generic[CaseT, DomainT, InputsT]):
         return self._heard(self.target.call(inputs, output_gradient=output_gradient))
 
     def _heard(self, outcome: Outcome) -> Outcome:
+        self.overwrites |= outcome.overwrites
         if self.heard is not None:
             self.heard[id(outcome)] = outcome
         return outcome

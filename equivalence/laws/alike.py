@@ -16,6 +16,7 @@ from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 
 # A weight that no rounding of any profile hides: a NaN under it must show.
 CLEARLY_SEEN: Final = 2.0**-6
+OVERWRITES: Final = "a call overwrites what the call before it returned: copy what you keep"
 
 
 class InMemory(Protocol):
@@ -39,12 +40,16 @@ class InMemory(Protocol):
 InputsT = TypeVar("InputsT", bound=InMemory)
 
 
-def untouched(outcome: Outcome, what: str = "the call") -> Verdict:
-    """Whether a call left its operands, and the memory around them, as they were."""
+def untouched(subject: BaseSubject[Any, Any, Any], inputs: Any, what: str = "the call") -> Verdict:
+    """Whether a call left its operands, and the memory around them, as they were.
+
+    That a call also leaves the results of earlier ones as they were is only remarked.
+    """
+    outcome = subject.call(inputs)
     if outcome.status != "returned":
         return INAPPLICABLE
     if not outcome.mutated:
-        return HELD
+        return replace(HELD, remarks=(OVERWRITES,)) if subject.overwrites else HELD
     text = f"{what} wrote to its {', '.join(outcome.mutated)}"
     return broken(Trouble(kind="input-mutation", text=text))
 

@@ -144,7 +144,7 @@ def cache_unwritten_memory_does_not_matter(case: CacheCase, subject: CacheSubjec
 @law("cache-inputs-are-not-modified", kind="kv_cache")
 def cache_inputs_are_not_modified(case: CacheCase, subject: CacheSubject) -> Verdict:
     """append and attend leave their arguments as they were."""
-    return untouched(subject.call(subject.inputs(case)), "the cache")
+    return untouched(subject, subject.inputs(case), "the cache")
 
 
 @law("cache-repeats-itself", kind="kv_cache")

@@ -20,7 +20,7 @@ from equivalence.verdict import HELD, INAPPLICABLE, Trouble, Verdict, broken
 @law("inputs-are-not-modified")
 def inputs_are_not_modified(case: AttentionCase, subject: Subject) -> Verdict:
     """A call leaves its inputs, and the memory around them, as they were."""
-    return untouched(subject.call(subject.inputs(case)))
+    return untouched(subject, subject.inputs(case))
 
 
 def _strided(case: AttentionCase, domain: Domain) -> AttentionCase | None:

@@ -221,7 +221,7 @@ def packed_decode_equals_prefill(case: VarlenCase, subject: PiecewiseSubject) ->
 @law("paged-inputs-are-not-modified", kind="paged")
 def inputs_are_not_modified(case: object, subject: PiecewiseSubject) -> Verdict:
     """A call leaves its inputs, and the memory around them, as they were."""
-    return untouched(subject.call(subject.inputs(case)))
+    return untouched(subject, subject.inputs(case))
 
 
 @law("packed-repeats-itself", kind="varlen")

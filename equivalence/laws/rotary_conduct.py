@@ -126,7 +126,7 @@ def heads_are_turned_alike(case: RotaryCase, subject: RotarySubject) -> Verdict:
 @law("rotary-inputs-are-not-modified", kind="rotary")
 def inputs_are_not_modified(case: RotaryCase, subject: RotarySubject) -> Verdict:
     """A call leaves the tensor, the memory around it and the positions as they were."""
-    return untouched(subject.call(subject.inputs(case)))
+    return untouched(subject, subject.inputs(case))
 
 
 def _strided(case: RotaryCase, domain: RotaryDomain) -> RotaryCase | None:
