@@ -93,7 +93,7 @@ def test_every_kind_of_values_and_weights_is_drawn():
     seen = set()
 
     @given(mla_cases())
-    @settings(max_examples=200, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=500, deadline=None, database=None, derandomize=True)
     def draw(case):
         seen.update((case.values, case.weights, case.memory, case.query_rank is None))
 
