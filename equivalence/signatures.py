@@ -84,6 +84,7 @@ def require_callable(
                 f"{kind} always gives; add it, or declare its kind if it is another one",
             )
     filled = [name for name, p in parameters.items() if p.kind in POSITIONAL][:tensors]
+    called = CONTRACTS[kind].tensors
     always = {taken[option] for option in ALWAYS_GIVEN.get(kind, ()) if option in taken}
     for name, p in parameters.items():
         if p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -91,6 +92,11 @@ def require_callable(
         known = name in taken.values()
         if p.default is not inspect.Parameter.empty or name in filled or name in always:
             continue
+        require(
+            name not in called,
+            f"{text}: takes {', '.join(filled)} by position, and then {name}; "
+            f"{kind} is called with {', '.join(called)}",
+        )
         advice = _other_kind(name, kind) or ADVICE
         require(known, f"{text}: {name} has no default, and is no option of {kind}: {advice}")
         require(

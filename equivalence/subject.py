@@ -297,5 +297,6 @@ def whereabouts(wrong: Array, axes: tuple[str, ...] = AXES) -> str:
         hit = np.flatnonzero(wrong.any(axis=others))
         if 0 < len(hit) < wrong.shape[axis] and len(hit) <= 3:
             listed = ", ".join(str(place) for place in hit)
-            found.append(f"{name}{'' if len(hit) == 1 else 's'} {listed}")
+            several = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+            found.append(f"{name if len(hit) == 1 else several} {listed}")
     return "all in " + ", ".join(found) if found else "spread over the whole output"

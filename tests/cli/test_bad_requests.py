@@ -94,6 +94,10 @@ WRONG = {
         ["check", "kernels.py:metadata_needed"],
         "kernels.py:metadata_needed: attn_metadata has no default, and is no option of attention",
     ),
+    "rotary of two tensors": (
+        ["check", "kernels.py:two_at_once", "--kind", "rotary"],
+        "takes query, key by position, and then positions; rotary is called with x, positions",
+    ),
     "rotary option without a default": (
         ["check", "kernels.py:turned", "--kind", "rotary"],
         "kernels.py:turned: theta has no default, and is left out where a case has none",
