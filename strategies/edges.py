@@ -58,6 +58,11 @@ def _edges(domain: Domain, seed: int) -> Iterator[AttentionCase]:
             case = _long(plain, domain, 1, ONE_BEYOND)
             size, axes = max(1, case.kv_len - 1), _plainest(domain.mask_axes)
             yield case.but(mask=Mask(pattern="padding", form=form, size=size, axes=axes))
+    if domain.masks and domain.mask_and_causal and domain.causal[-1] is not None:
+        # Each hides keys that the other shows: a kernel that drops one of them is seen.
+        case = _long(plain.but(causal=domain.causal[-1]), domain, 5, 27)
+        axes = _plainest(domain.mask_axes)
+        yield case.but(mask=Mask(pattern="random", size=50, form=domain.masks[0], axes=axes))
     yield from _mask_by_row(plain, domain)
     yield from _used_lengths(plain, domain)
     # Drawn cases are seldom that wide, nor is a product that large the only one that is.
