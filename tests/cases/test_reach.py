@@ -15,7 +15,7 @@ DRAWN = [
     pytest.param("varlen.padded", "packed-agrees-with-float64", 20, marks=pytest.mark.slow),
     ("paged.gathered", "paged-agrees-with-float64", 20),
     pytest.param("cache.preallocated", "cache-agrees-with-float64", 20, marks=pytest.mark.slow),
-    ("cache.ring", "cache-agrees-with-float64", 13),
+    pytest.param("cache.ring", "cache-agrees-with-float64", 13, marks=pytest.mark.slow),
     pytest.param("cache.latent", "cache-agrees-with-float64", 14, marks=pytest.mark.slow),
 ]
 
