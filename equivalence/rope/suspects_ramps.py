@@ -20,7 +20,7 @@ Frequencies = Callable[[RotaryInputs, RopeScaling], Array | None]
 Mistakes = Iterator[tuple[str, Frequencies]]
 
 
-def ramps(scaling: RopeScaling) -> Mistakes:
+def ramps() -> Mistakes:
     """Mistakes of YaRN's ramp (Peng et al. 2023, eq. 18 to 20), the simplest first."""
 
     def of(rise: Callable[[RotaryInputs, RopeScaling], Array]) -> Frequencies:

@@ -103,7 +103,7 @@ def _scalings(scaling: RopeScaling) -> Suspects:
         case "longrope":
             yield from _long_and_short()
         case "yarn":
-            yield from (_omega(sentence, omega) for sentence, omega in ramps(scaling))
+            yield from (_omega(sentence, omega) for sentence, omega in ramps())
         case "llama3":
             yield from (_omega(sentence, omega) for sentence, omega in bands(scaling))
 

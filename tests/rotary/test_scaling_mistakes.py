@@ -19,6 +19,7 @@ from equivalence.rope.inputs import rotary_inputs
 from equivalence.rope.scaling import RopeScaling
 from equivalence.rope.subject import RotarySubject
 from equivalence.verdict import Trouble
+from tests.broken.rotary_kernels import turn
 
 Scaling = Mapping[str, Any]
 Frequencies = Callable[[int, int, float, Scaling, int], Tensor]
@@ -40,16 +41,8 @@ def turned(
 ) -> Tensor:
     places = positions if positions.ndim == 2 else positions[None]
     angle = places[:, None, :, None] * omega
-    cos, sin = ((factor * table).to(x.dtype) for table in (angle.cos(), angle.sin()))
-    width = 2 * omega.shape[0]
-    moved, rest = x[..., :width], x[..., width:]
-    if interleaved:
-        first, second = moved[..., 0::2], moved[..., 1::2]
-    else:
-        first, second = moved.chunk(2, dim=-1)
-    parts = (first * cos - second * sin, second * cos + first * sin)
-    joined = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
-    return torch.cat((joined, rest), -1)
+    found: Tensor = turn(x, angle, factor, rotary_dim=2 * len(omega), interleaved=interleaved)
+    return found
 
 
 def factor_of(scaling: Scaling) -> float:
