@@ -112,6 +112,12 @@ def _lengths(bench: TinyCalls, base: MlaCase) -> dict[str, Any]:
         changes["kv_lens"] = tuple(sorted({*kv_lens, base.kv_len}))
     if len(q_lens) < len(Q_LENS):
         changes["q_lens"] = tuple(sorted({*q_lens, base.q_len}))
+    domain = bench.trials.domain
+    if not bench.works(base.but(num_heads=domain.most_heads), f"num_heads {domain.most_heads}"):
+        changes["most_heads"] = domain.num_heads[1]
+    many = base.but(kv_len=domain.most_tokens, q_len=1)
+    if not bench.works(many, f"kv_len {domain.most_tokens}"):
+        changes["most_tokens"] = domain.kv_len[1]
     changes["longer_queries"] = bench.works(
         base.but(q_len=base.kv_len + 2), "queries that see no token"
     )

@@ -97,6 +97,11 @@ def _shapes(bench: TinyCalls, base: RotaryCase) -> dict[str, Any]:
         changes["num_heads"] = (1, 1)
     if not bench.works(base.but(seq_len=1), "seq_len 1"):
         changes["seq_len"] = (2, 12)
+    domain = bench.trials.domain
+    if not bench.works(base.but(num_heads=domain.most_heads), f"num_heads {domain.most_heads}"):
+        changes["most_heads"] = domain.num_heads[1]
+    if not bench.works(base.but(seq_len=domain.most_tokens), f"seq_len {domain.most_tokens}"):
+        changes["most_tokens"] = domain.seq_len[1]
     return changes
 
 

@@ -13,6 +13,7 @@ from equivalence.latent.inputs import latent_inputs
 from equivalence.latent.mistakes import evaluated
 from equivalence.latent.reference import latent_attention
 from equivalence.latent.subject import MlaSubject
+from equivalence.latent.trials import try_features
 from equivalence.laws import law_named
 from equivalence.results import DIAGNOSES
 from equivalence.strategies.mla_edges import mla_edges
@@ -233,3 +234,14 @@ def test_many_heads_and_many_tokens_are_asked_for():
     assert max(case.num_heads for case in cases) == MlaDomain().most_heads
     assert max(case.kv_len for case in cases) == MlaDomain().most_tokens
     assert list(mla_edges(MlaDomain(kv_lens=(8,)), 0)) == []
+
+
+def test_sizes_that_are_refused_are_not_asked_for():
+    def few(qc, qr, latent, kr, w_uk, w_uv, *, scale):
+        if len(w_uk) > 8 or latent.shape[1] > 512:
+            raise ValueError("8 heads and 512 tokens at most")
+        query, key = torch.cat((qc @ w_uk, qr), -1), torch.cat((latent, kr), -1)[:, None]
+        return attend(query, key, latent[:, None], scale) @ w_uv.mT
+
+    domain = try_features(LocalTarget.of(few, name="few", facts={"kind": "mla"})).domain
+    assert (domain.most_heads, domain.most_tokens) == (domain.num_heads[1], domain.kv_len[1])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from equivalence.calling import LocalTarget
+from equivalence.engine import Request, check_target
 from equivalence.rope.domain import RotaryDomain
 from equivalence.strategies.rotary_edges import rotary_edges
 
@@ -41,3 +44,21 @@ def test_positions_fit_along_heads_and_rows_and_bases_go_beyond_a_million() -> N
     assert max(c.num_heads for c in cases) == WIDE.most_heads
     assert max(c.seq_len for c in cases) == WIDE.most_tokens
     assert {c.theta for c in cases if c.theta > 1e6} == {5_000_000.0, 10_000_000.0}
+
+
+def test_sizes_that_are_refused_are_not_asked_for() -> None:
+    def few(x, positions):
+        if x.shape[1] > 8 or x.shape[2] > 256:
+            raise ValueError("8 heads and 256 tokens at most")
+        half = x.shape[-1] // 2
+        omega = 10_000.0 ** -(torch.arange(half, dtype=torch.float64) / half)
+        angle = positions.reshape(-1, 1, positions.shape[-1], 1) * omega
+        cos, sin = angle.cos(), angle.sin()
+        first, second = x.double().chunk(2, -1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        return turned.to(x.dtype)
+
+    target = LocalTarget.of(few, name="few", facts={"kind": "rotary"})
+    result = check_target(target, Request(examples=30, dtypes=("float32",)))
+    assert result.held is True
+    assert {"num_heads 33", "seq_len 300"} <= set(result.not_exercised)
